@@ -47,9 +47,15 @@ class RequestSample:
 
     @property
     def tpot_ms(self) -> float | None:
-        """Time per output token after the first; ``None`` for answers of one token."""
+        """Time per output token after the first chunk's; ``None`` for answers of one token.
+
+        The tokens that came with the first chunk took no time after it (with speculation they are several), so the
+        gaps are divided over the tokens that they brought, where the server's counts tell how many.
+        """
         if self.error or self.ttft_ms is None or self.output_tokens < 2:
             return None
+        if self.itl_ms:
+            return sum(self.itl_ms) / len(self.itl_ms)
         return (self.latency_ms - self.ttft_ms) / (self.output_tokens - 1)
 
 
