@@ -1,0 +1,153 @@
+"""Optuna's storage on our database: set up for long searches, patient with a database that is away, swept of ghosts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import optuna
+from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import event
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
+
+from storage.database import connect_arguments, plain, shown, tune_sqlite
+from storage.durable import PATIENCE_S, durably, first_line, passes
+from storage.errors import StorageError
+from storage.owner import Owner, this_process
+
+OWNER = "quietlane:owner"
+
+
+def open_optuna_storage(url: URL, patience_s: float = PATIENCE_S) -> RDBStorage:
+    """An RDBStorage on the same database as our tables. Raises StorageError with one sentence.
+
+    Optuna and Prefect cannot share one PostgreSQL schema: both own a table ``alembic_version``. Give each a database.
+    """
+    sqlite = url.get_backend_name() == "sqlite"
+    options: dict[str, Any] = {"connect_args": connect_arguments(url), "pool_pre_ping": not sqlite}
+    # Optuna fills templates into the URL, so a brace of a path or a password is doubled
+    text = plain(url).replace("{", "{{").replace("}", "}}")
+    try:
+        storage = _first_of_many(lambda: PatientStorage(text, options))
+    except RuntimeError as incompatible:
+        raise StorageError(
+            f"The tables in {shown(url)} are not of this Optuna ({first_line(incompatible)}): upgrade them with "
+            "`optuna storage upgrade`, or, if Prefect uses this database, give Optuna one of its own."
+        ) from incompatible
+    except (SQLAlchemyError, StorageInternalError) as refused:
+        cause = refused.__cause__ or refused
+        raise StorageError(f"Optuna cannot use {shown(url)}: {first_line(cause)}.") from None
+    storage.patience_s = patience_s
+    storage.where = shown(url)
+    if sqlite:
+        event.listen(storage.engine, "connect", tune_sqlite)
+        storage.engine.dispose()  # the connections so far were made without the settings
+    return storage
+
+
+def _first_of_many(make: Callable[[], PatientStorage]) -> PatientStorage:
+    """Two workers that create Optuna's tables at once collide; the later one finds them made."""
+    for _ in range(4):
+        try:
+            return make()
+        except (SQLAlchemyError, StorageInternalError):
+            time.sleep(0.5)
+    return make()
+
+
+class PatientStorage(RDBStorage):
+    """RDBStorage whose calls are tried again, for a bounded time, while the database is away.
+
+    A call whose answer was lost may have been done: telling a trial that is already told so, is no error; a trial
+    created twice leaves one RUNNING behind, which `sweep_ghosts` ends.
+    """
+
+    patience_s: float = PATIENCE_S
+    where: str = "the database"
+
+
+def _patient(name: str) -> Callable[..., Any]:
+    plainly = getattr(RDBStorage, name)
+
+    @wraps(plainly)
+    def call(self: PatientStorage, *arguments: Any, **named: Any) -> Any:
+        def work(tries: int) -> Any:
+            try:
+                return plainly(self, *arguments, **named)
+            except StorageInternalError as error:
+                if error.__cause__ is not None and passes(error.__cause__):
+                    raise error.__cause__ from None
+                raise
+            except UpdateFinishedTrialError:
+                if tries and name == "set_trial_state_values":
+                    return True
+                raise
+
+        return durably(work, f"run Optuna's {name.strip('_')}", self.where, self.patience_s)
+
+    return call
+
+
+for _name in (
+    "create_new_study",
+    "set_study_user_attr",
+    "set_study_system_attr",
+    "get_study_id_from_name",
+    "get_study_name_from_id",
+    "get_study_directions",
+    "get_study_user_attrs",
+    "get_study_system_attrs",
+    "get_all_studies",
+    "_create_new_trial",
+    "_set_trial_param",
+    "set_trial_state_values",
+    "set_trial_intermediate_value",
+    "set_trial_user_attr",
+    "set_trial_system_attr",
+    "get_trial",
+    "_get_trials",
+    "_get_best_trial_id",
+):
+    setattr(PatientStorage, _name, _patient(_name))
+
+
+def claim(trial: optuna.Trial) -> None:
+    """Write into a trial which process runs it, so that its death can be noticed. Call it right after ``ask``."""
+    owner = this_process()
+    trial.set_user_attr(OWNER, {"host": owner.host, "pid": owner.pid, "incarnation": owner.incarnation})
+
+
+def sweep_ghosts(study: optuna.Study, unclaimed_after_s: float = 3600.0) -> list[FrozenTrial]:
+    """End the RUNNING trials whose process is gone, as FAIL, and return them; Optuna itself would keep them for ever.
+
+    A trial of another host is left to that host. One that nobody claimed is given `unclaimed_after_s` seconds.
+    """
+    swept: list[FrozenTrial] = []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        owner = _owner(trial)
+        if owner is None:
+            started = trial.datetime_start
+            dead = started is not None and time.time() - started.timestamp() > unclaimed_after_s
+        else:
+            dead = owner.is_dead() is True
+        if not dead:
+            continue
+        try:
+            study.tell(trial.number, state=TrialState.FAIL)
+        except (UpdateFinishedTrialError, ValueError):
+            continue  # told by someone else meanwhile
+        swept.append(trial)
+    return swept
+
+
+def _owner(trial: FrozenTrial) -> Owner | None:
+    claimed = trial.user_attrs.get(OWNER)
+    try:
+        return Owner(str(claimed["host"]), int(claimed["pid"]), str(claimed["incarnation"])) if claimed else None
+    except (TypeError, KeyError, ValueError):
+        return None
