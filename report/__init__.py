@@ -1,0 +1,1 @@
+"""What a person reads: the leaderboard, the comparison with the baseline, the launch script."""

@@ -1,0 +1,114 @@
+"""What a person wakes up to: leaderboard, winner, how it compares, and the launch command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import optuna
+from prefect.artifacts import create_markdown_artifact
+from prefect.context import FlowRunContext
+from pydantic import BaseModel
+
+from flows.opening import Search
+from flows.voice import say
+from report.comparison import LevelComparison, compare
+from report.launch_script import launch_script
+from report.leaderboard import Standing, as_markdown, standings
+from report.trial_facts import TrialFacts, feasible
+
+
+class Ending(BaseModel):
+    """Result of the flow."""
+
+    study: str
+    storage: str
+    rehearsal: bool
+    trials: int
+    winner: int | None = None
+    winner_label: str | None = None
+    score: float | None = None
+    baseline: int | None = None
+    against_baseline: list[str] = []
+    leaderboard: Path | None = None
+    launch_script: Path | None = None
+    stopped_because: str | None = None
+
+
+def _winner(search: Search, rows: list[Standing]) -> Standing | None:
+    """What is probably best, as the sampler sees it; among those measured to the end."""
+    whole = [row for row in rows if row.score is not None and not row.facts.stopped_early]
+    probable = getattr(search.study.sampler, "incumbent", None)
+    best: optuna.trial.FrozenTrial | None = probable(search.study) if probable else None
+    if best is not None and feasible(best):
+        facts = TrialFacts.of(best)
+        number = facts.reused_from if facts and facts.reused_from is not None else best.number
+        for row in whole:
+            if row.number == number:
+                return row
+    return whole[0] if whole else None
+
+
+def _baseline(search: Search, rows: list[Standing]) -> Standing | None:
+    measured = [row for row in rows if row.facts.is_baseline and row.score is not None]
+    here = [row for row in measured if row.facts.environment_id == search.environment_id]
+    return (here or measured or [None])[-1]  # type: ignore[list-item]
+
+
+def _script(search: Search, winner: Standing, lines: list[LevelComparison]) -> str:
+    launches = search.store.launches(search.study_name)
+    launch = next(one for one in launches if one.id == winner.facts.launch_id)
+    environment = {**search.program.environment, **launch.configuration.environment}
+    versions = search.store.environment(launch.environment_id).details.get("versions", {})
+    facts = [
+        f"study {search.study_name}, trial {winner.number} ({winner.facts.label})",
+        "measured with " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "unknown versions"),
+        *(line.sentence() for line in lines),
+    ]
+    title = f"the fastest configuration that quietlane found for {search.space.model.path}"
+    command = [*search.program.command, "--host", "127.0.0.1", "--port", "30000", *launch.configuration.arguments()]
+    return launch_script(command, environment, title=title, facts=facts, rehearsal=search.rehearsal)
+
+
+def conclude(search: Search, stopped_because: str | None) -> Ending:
+    """Write the leaderboard and the launch script, say the outcome, and return it."""
+    rows = standings(search.study)
+    ending = Ending(
+        study=search.study_name,
+        storage=search.store.url,
+        rehearsal=search.rehearsal,
+        trials=len(rows),
+        stopped_because=stopped_because,
+    )
+    ending.leaderboard = search.folder / "leaderboard.md"
+    winner, baseline = _winner(search, rows), _baseline(search, rows)
+    text = f"# {search.study_name}\n\n"
+    if winner and baseline:
+        lines = compare(baseline.facts, winner.facts)
+        ending.winner, ending.winner_label, ending.score = winner.number, winner.facts.label, winner.score
+        ending.baseline = baseline.number
+        ending.against_baseline = [line.sentence() for line in lines]
+        ending.launch_script = search.folder / "winner.sh"
+        ending.launch_script.write_text(_script(search, winner, lines))
+        ending.launch_script.chmod(0o755)
+        headline = (
+            "The baseline is the fastest configuration found."
+            if winner.number == baseline.number
+            else f"Trial {winner.number} ({winner.facts.label}) scores {winner.score:.3f} of the baseline."
+        )
+        text += "\n".join([headline, "", *(f"- {sentence}" for sentence in ending.against_baseline), "", ""])
+        say(headline)
+        for sentence in ending.against_baseline:
+            say(f"  {sentence}")
+        say(f"Launch command: {ending.launch_script}")
+    else:
+        say("No configuration was measured; see the leaderboard for the reasons.", warning=True)
+    if stopped_because:
+        text += f"The search stopped: {stopped_because}\n\n"
+    text += as_markdown(rows)
+    ending.leaderboard.write_text(text)
+    say(f"Leaderboard: {ending.leaderboard}")
+    (search.folder / "ending.json").write_text(json.dumps(ending.model_dump(mode="json"), indent=1) + "\n")
+    if FlowRunContext.get() is not None:
+        create_markdown_artifact(text, key="leaderboard", description=f"leaderboard of {search.study_name}")
+    return ending

@@ -1,0 +1,19 @@
+"""What Prefect must find in the environment before it is imported: quiet, offline, patient."""
+
+from __future__ import annotations
+
+import os
+
+_DEFAULTS = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY": "false",
+    "DO_NOT_TRACK": "1",
+    # The temporary server takes 10 to 15 s to start, several times that on a busy machine; the default gives up at 20.
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "180",
+}
+
+
+def prepare() -> None:
+    """Set what is not set already; call it before the first import of Prefect."""
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)

@@ -1,0 +1,117 @@
+"""The flow ``tune``: the baseline first, then trial after trial, then what a person wakes up to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flows.surroundings import prepare
+
+prepare()
+
+import optuna  # noqa: E402
+from prefect import flow, task  # noqa: E402
+from prefect.cache_policies import NO_CACHE  # noqa: E402
+from prefect.states import Completed, State  # noqa: E402
+
+from flows.ending import Ending, conclude  # noqa: E402
+from flows.opening import Search, open_search  # noqa: E402
+from flows.parameters import TuneParameters  # noqa: E402
+from flows.resuming import enqueue_known, recall  # noqa: E402
+from flows.trial import FEASIBLE, EnvironmentBroken, Told, run_trial  # noqa: E402
+from flows.voice import say  # noqa: E402
+from search_spaces.space import Assignment  # noqa: E402
+
+# A sampler that keeps proposing what a rule forbids is cut off; each such proposal costs milliseconds.
+_FORBIDDEN_IN_A_ROW = 200
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A trial that no rule forbids."""
+
+    trial: optuna.Trial
+    assignment: Assignment
+    label: str
+    is_baseline: bool
+
+
+def propose(search: Search) -> Proposal | None:
+    """The next trial; one that breaks a rule of the space is told as infeasible without a launch."""
+    for _ in range(_FORBIDDEN_IN_A_ROW):
+        trial = search.study.ask()
+        search.claim(trial)
+        assignment = search.space.suggest(trial)
+        broken = search.space.broken_rule(assignment)
+        if broken is None:
+            is_baseline = assignment == search.space.baseline_assignment() and not search.board.baseline
+            return Proposal(trial, assignment, search.space.label(assignment), is_baseline)
+        trial.set_user_attr("what", search.space.label(assignment))
+        trial.set_user_attr("failure", f"not launched, a rule of the space forbids it: {broken}")
+        trial.set_constraint(FEASIBLE, 1.0)
+        search.study.tell(trial, search.board.lowest_score)
+    return None
+
+
+def _as_run(name: str, work: Callable[[], Told]) -> Told:
+    """The work as a run of its own in Prefect, whose final state says what came out."""
+    outcome: list[Told] = []
+
+    def trial() -> State[None]:
+        told = work()
+        outcome.append(told)
+        return Completed(name="Infeasible" if told.facts.failure else "Completed", message=told.sentence())
+
+    run = task(trial, name="trial", task_run_name=name.replace("{", "(").replace("}", ")"), cache_policy=NO_CACHE, persist_result=False)
+    run(return_state=False)
+    return outcome[0]
+
+
+@dataclass
+class _Budget:
+    """Trials and hours that are left."""
+
+    trials: int
+    until: float | None
+
+    def left(self, done: int, longest_s: float) -> bool:
+        """Whether another trial may start: it must be able to end in time, going by the longest so far."""
+        return done < self.trials and (self.until is None or time.time() + longest_s < self.until)
+
+
+def _search(search: Search) -> str | None:
+    """Trial after trial until the budget ends; the reason if it ended before."""
+    parameters = search.parameters
+    hours = parameters.hours or (None if parameters.trials else search.space.budget.hours)
+    budget = _Budget(parameters.trials or search.space.budget.trials, time.time() + hours * 3600 if hours else None)
+    done, longest_s = 0, 0.0
+    while budget.left(done, longest_s):
+        began = time.time()
+        proposal = propose(search)
+        if proposal is None:
+            return f"the sampler found nothing in {_FORBIDDEN_IN_A_ROW} tries that the rules of the space allow"
+        number = proposal.trial.number
+        say(f"[{done + 1}/{budget.trials}] trial {number}: {proposal.label}")
+        try:
+            told = _as_run(f"{number} {proposal.label}"[:250], lambda p=proposal: run_trial(search, p.trial, p.assignment, p.label, p.is_baseline))  # type: ignore[misc]
+        except EnvironmentBroken as error:
+            return str(error)
+        say(f"  {told.sentence()}", warning=told.facts.failure is not None)
+        done += 1
+        longest_s = max(longest_s, time.time() - began)
+    return None
+
+
+@flow(name="tune", flow_run_name="tune-{parameters.space}", validate_parameters=True, persist_result=False)
+def tune(parameters: TuneParameters = TuneParameters()) -> Ending:
+    """Search one space for the fastest configuration and say how it compares with the baseline."""
+    with open_search(parameters) as search:
+        rehearsal = " REHEARSAL: a stand-in engine, every figure is invented." if search.rehearsal else ""
+        say(f"Study {search.study_name} of {search.space.model.path} in {search.store.url}.{rehearsal}")
+        recall(search)
+        enqueue_known(search)
+        stopped_because = _search(search)
+        if stopped_because:
+            say(f"The search stopped: {stopped_because}", warning=True)
+        return conclude(search, stopped_because)
