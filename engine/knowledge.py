@@ -1,0 +1,201 @@
+"""Whose fault a trouble is: the knowledge base ``knowledge.yaml`` and the rules over several launches.
+
+A row is data: what the log says (`pattern`), in which phases if it matters, whom to blame, why, and what to do. Rows are
+tried in the order of the file, special before general. `harmless` rows are noise that never is a cause, `peer` rows say
+only that another process is gone. Rows that facts give as "configuration or environment" are read as `configuration`
+until several launches speak for the environment (`blame_over_launches`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from typing import Any, Literal
+
+import yaml
+
+from engine.failure import Blame, Failure
+
+RowBlame = Literal["configuration", "environment", "transient", "unknown", "harmless", "peer"]
+
+_ALIKE = 3  # different configurations that fail alike before it is the environment's fault
+_CAUSE, _EVIDENCE = 400, 4000  # characters kept
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing that is known; ``contains`` are literals of which each match has one (empty: always try)."""
+
+    name: str
+    pattern: re.Pattern[str]
+    contains: tuple[str, ...]
+    blame: RowBlame
+    cause: str
+    remedy: str
+    source: str
+    phases: frozenset[str]
+    versions: str
+    stalled: bool
+    exit_statuses: frozenset[int]
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """The knowledge base, in the order in which it is tried."""
+    text = resources.files("engine").joinpath("knowledge.yaml").read_text(encoding="utf-8")
+    data: list[dict[str, Any]] = yaml.safe_load(text)["rows"]
+    return tuple(
+        Row(
+            name=row["name"],
+            pattern=re.compile(row["pattern"], re.DOTALL) if "pattern" in row else re.compile(r"(?!)"),
+            contains=tuple(row.get("contains", ())),
+            blame=row["blame"],
+            cause=row.get("cause", ""),
+            remedy=row.get("remedy", ""),
+            source=row.get("source", ""),
+            phases=frozenset(row.get("phases", ())),
+            versions=row.get("versions", ""),
+            stalled=row.get("stalled", False),
+            exit_statuses=frozenset(row.get("exit_statuses", ())),
+        )
+        for row in data
+    )
+
+
+def find(text: str, phase: str = "", stalled: bool = False) -> tuple[Row, re.Match[str]] | None:
+    """The first row that knows this text (in this phase, where the row minds)."""
+    for row in rows():
+        if row.stalled and not stalled:
+            continue
+        if row.phases and phase and phase not in row.phases:
+            continue
+        if row.contains and not any(literal in text for literal in row.contains):
+            continue
+        match = row.pattern.search(text)
+        if match is not None:
+            return row, match
+    return None
+
+
+def find_exit(exit_status: int | None) -> Row | None:
+    """What is known of an exit status when the log gives no reason (negative: a signal, as ``subprocess`` has it)."""
+    if exit_status is None:
+        return None
+    signal = 128 - exit_status if exit_status > 128 else exit_status
+    return next((row for row in rows() if signal in row.exit_statuses or exit_status in row.exit_statuses), None)
+
+
+def classify(
+    evidence: str | Sequence[str],
+    phase: str,
+    rank: str | None,
+    exit_status: int | None = None,
+    version: str | None = None,
+    *,
+    cause: str | None = None,
+    stalled: bool = False,
+) -> Failure:
+    """The failure that this evidence speaks of; ``unknown`` and kept whole where the knowledge base does not know it.
+
+    ``cause`` is the log's own statement (default: the last line of the evidence); it is looked up first, then the whole
+    evidence, then the exit status.
+    """
+    whole = evidence if isinstance(evidence, str) else "\n".join(evidence)
+    said = cause if cause is not None else next((line for line in reversed(whole.splitlines()) if line.strip()), "")
+    hit = find(said, phase, stalled)
+    if hit is None or hit[0].blame in ("harmless", "peer"):
+        other = find(whole, phase, stalled)
+        if other is not None and other[0].blame not in ("harmless", "peer"):
+            hit = other
+    if hit is not None and hit[0].blame not in ("harmless", "peer"):
+        return _failure(hit[0], hit[1].groupdict(), said, phase, rank, whole)
+    row = find_exit(exit_status) if hit is None or not said else None
+    if row is not None and (not said or exit_status is not None and _only_exit(said)):
+        return _failure(row, {"status": str(exit_status)}, said, phase, rank, whole)
+    if hit is not None and hit[0].blame == "peer":
+        return Failure(rank, phase, _cut(f"{hit[0].cause} ({said})"), "unknown", hit[0].remedy, whole[-_EVIDENCE:])
+    return Failure(rank, phase, _cut(said or _ended(exit_status)), "unknown", "", whole[-_EVIDENCE:])
+
+
+def _only_exit(said: str) -> bool:
+    return re.search(r"exit code|Killed$", said) is not None
+
+
+def _ended(exit_status: int | None) -> str:
+    if exit_status is None:
+        return "The engine ended without saying why."
+    return f"The engine ended with exit status {exit_status} without saying why."
+
+
+def _failure(row: Row, groups: dict[str, str | None], said: str, phase: str, rank: str | None, whole: str) -> Failure:
+    filled = {name: (text or "").strip() for name, text in groups.items()}
+    cause = _fill(row.cause, filled)
+    if said and said not in cause:
+        cause = f"{cause} ({said})" if cause else said
+    blame: Blame = row.blame if row.blame in ("configuration", "environment", "transient") else "unknown"  # type: ignore[assignment]
+    return Failure(rank, phase, _cut(cause), blame, _fill(row.remedy, filled), whole[-_EVIDENCE:])
+
+
+def _fill(template: str, groups: dict[str, str]) -> str:
+    return re.sub(r"\{(\w+)\}", lambda match: groups.get(match[1], match[0]), template)
+
+
+def _cut(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if len(one_line) <= _CAUSE else one_line[: _CAUSE - 1] + "…"
+
+
+_VOLATILE = (
+    (re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{12,}\b"), "<hex>"),
+    (re.compile(r"(?:/[\w.@+-]+){2,}/?"), "<path>"),
+    (re.compile(r"\b\d+(?:\.\d+)*(?:e[+-]?\d+)?\b"), "<n>"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def signature(failure: Failure) -> str:
+    """What failures of one kind share: phase and cause without numbers, paths and addresses; the rank is left out."""
+    text = failure.cause
+    for pattern, name in _VOLATILE:
+        text = pattern.sub(name, text)
+    return f"{failure.phase}: {text.strip()[:240]}"
+
+
+def blame_over_launches(
+    failures: Sequence[tuple[str, Failure]], baseline_failed: bool = False, alike: int = _ALIKE
+) -> Failure:
+    """The last failure, with the blame that the launches so far give it.
+
+    Args:
+        failures: (identity of the configuration, its failure) of the launches in a row that failed, oldest first.
+        baseline_failed: the last of them is the baseline, which is known to be sound.
+        alike: this many *different* configurations failing in one phase with one signature are the environment's fault.
+
+    A blame of `environment` or `transient` stays; `configuration` and `unknown` become `environment` by these two rules.
+    """
+    identity, last = failures[-1]
+    if last.blame in ("environment", "transient"):
+        return last
+    if baseline_failed:
+        return _environment(
+            last, "The baseline itself fails: mend the machine or the installation before searching on."
+        )
+    key = signature(last)
+    configurations = {identity}
+    for other, failure in reversed(failures[:-1]):
+        if failure.phase != last.phase or signature(failure) != key:
+            break
+        configurations.add(other)
+    if len(configurations) >= alike:
+        return _environment(
+            last,
+            f"{len(configurations)} different configurations fail alike in {last.phase}: look for what they share.",
+        )
+    return last
+
+
+def _environment(failure: Failure, why: str) -> Failure:
+    return replace(failure, blame="environment", remedy=f"{why} {failure.remedy}".strip())

@@ -1,0 +1,9 @@
+"""Which SGLang wrote a log."""
+
+
+class Versions:
+    def read_line(self, line: str) -> None: ...
+    def read_event(self, text: str) -> None: ...
+    def read_arguments(self, dump: str) -> None: ...
+    def answer(self) -> str | None:
+        return None
