@@ -10,7 +10,7 @@ at once leaves is found by ``engine.reap``.
 
 Started as ``python -I -S keeper.py LAUNCH``: standard library only, so that it is there within some 60 ms and stays
 small. First line on stdin: a JSON object (see ``Specification``); then ``{"stop": grace_s}`` or the end of the file.
-On stdout, one JSON object a line: ``started`` (pid), ``refused`` (why), ``exited`` (status), ``gone`` (killed).
+On stdout, one JSON object a line: ``started`` (pid, keeper), ``refused`` (why), ``exited`` (status), ``gone`` (killed).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _start_engine(specification: Specification, oom_score: str | None) -> tuple[
             os.dup2(log, 2)
             os.chdir(specification["folder"])
             os.execvpe(specification["argv"][0], specification["argv"], specification["environment"])
-        except BaseException as error:  # noqa: BLE001 - a forked child must never return into its parent's code
+        except BaseException as error:
             os.write(reporter, str(error).encode())
             os._exit(127)
     os.close(reporter)
@@ -227,7 +227,7 @@ class Keeper:
             _tell("refused", reason=reason)
         else:
             self.engine = pid
-            _tell("started", pid=pid)
+            _tell("started", pid=pid, keeper=os.getpid())
             grace_s = None
             while grace_s is None and self.exit_status is None:
                 self.keep_a_guard()

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine import keeper
-from engine.process_tree import Process, carriers, kill_until_none, read_process
+from engine.process_tree import Process, carriers, descendants, kill_until_none, process_table, read_process
 
 
 class KeptTree:
@@ -28,6 +28,7 @@ class KeptTree:
     def __init__(self) -> None:
         self.launch = uuid.uuid4().hex
         self.pid: int | None = None
+        self.keeper_pid: int | None = None
         self.exit_status: int | None = None
         self.refused: str | None = None
         self.gone = False
@@ -67,9 +68,16 @@ class KeptTree:
             self.listen(1.0)
 
     @property
-    def keeper_pid(self) -> int | None:
-        """The guard's pid, that of the keeper's parent."""
+    def guard_pid(self) -> int | None:
+        """The keeper's parent, the process that we spawned."""
         return self._keeper.pid if self._keeper else None
+
+    def members(self) -> list[Process]:
+        """The processes of the tree now, parents before children; keeper and guard are not of it."""
+        table = process_table()
+        spared = {self.guard_pid, self.keeper_pid}
+        below = {process.pid: process for root in spared if root for process in descendants(root, table)}
+        return [process for pid, process in below.items() if pid not in spared and process.state != "Z"]
 
     @property
     def running(self) -> bool:
@@ -95,7 +103,7 @@ class KeptTree:
     def _hear(self, told: dict[str, object]) -> None:
         match told["event"]:
             case "started":
-                self.pid = int(str(told["pid"]))
+                self.pid, self.keeper_pid = int(str(told["pid"])), int(str(told["keeper"]))
             case "refused":
                 self.refused, self.gone = str(told["reason"]), True
             case "exited":

@@ -133,7 +133,7 @@ def signal_exactly(process: Process, number: int) -> bool:
 
 def reap_zombies() -> dict[int, int]:
     """Collect every child of ours that has ended: pid to exit status (negative: the signal that ended it)."""
-    ended = {}
+    ended: dict[int, int] = {}
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)

@@ -1,6 +1,6 @@
 """A tiny engine for the tests of `engine/`: a parent, ranks, log lines like SGLang's, an HTTP port, and bad manners.
 
-Run as ``python fake_engine.py --host H --port P [--ranks 2] [--load-s 0.1] [--warm-s 0.05] [...]``. Standard library only.
+Run as ``python fake_engine.py --port P [--ranks 2] [--load-s 0.1] [--warm-s 0.05] [...]``. Standard library only.
 """
 
 import argparse
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
 
 
 def log(text: str, rank: str = "") -> None:
@@ -39,7 +40,7 @@ def rank_process(number: int, arguments: argparse.Namespace) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    state = {"status": 503, "info": "/server_info"}
+    state: ClassVar[dict[str, Any]] = {"status": 503, "info": "/server_info"}
 
     def do_GET(self) -> None:
         body, status = b"{}", 200
