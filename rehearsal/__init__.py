@@ -1,1 +1,1 @@
-"""A stand-in engine that speaks SGLang's command line, log lines and HTTP, and says of itself that it is a rehearsal."""
+"""A stand-in engine with SGLang's command line, log lines and HTTP, which says of itself that it is a rehearsal."""

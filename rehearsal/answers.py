@@ -1,20 +1,21 @@
-"""What the rehearsal answers: text that depends on the prompt (and on the seed, when sampling), never on the configuration."""
+"""What the rehearsal answers: text that depends on the prompt (sampled: on its seed too), not on the configuration."""
 
 from __future__ import annotations
 
-import hashlib
+import zlib
 from typing import Any, NamedTuple
 
-WORDS = (
-    "the a of to in is that for with on as by from at it this are be or an each one two can will when then so not but all "
-    "which what how where more less fast slow first last next same other new old long short small large high low good "
-    "value number list name file line word page time hour day week path step part side end point unit rate load cost "
-    "read write open close start stop run wait send take give keep make find show tell ask call move turn hold set get "
-    "add cut join split sort count check test build learn teach plan draw weigh measure compare balance answer question "
-    "reason result cause effect rule case kind form shape size place road river bridge house room door window table "
-    "water light sound wind stone tree leaf field garden market school letter book story music engine wheel clock "
-    ". , ; : and while because after before under over between against without about into"
-).split()
+_VOCABULARY = """
+the a of to in is that for with on as by from at it this are be or an each one two can will when then so not but
+all which what how where more less fast slow first last next same other new old long short small large high low
+good value number list name file line word page time hour day week path step part side end point unit rate load
+cost read write open close start stop run wait send take give keep make find show tell ask call move turn hold
+set get add cut join split sort count check test build learn teach plan draw weigh measure compare balance
+answer question reason result cause effect rule case kind form shape size place road river bridge house room
+door window table water light sound wind stone tree leaf field garden market school letter book story music
+engine wheel clock . , ; : and while because after before under over between against without about into
+"""
+WORDS = tuple(_VOCABULARY.split())
 GARBAGE = "!"
 CHARACTERS_A_TOKEN = 4
 
@@ -32,8 +33,9 @@ class Answer(NamedTuple):
 
 
 def stream(seed: str) -> Any:
-    """An endless, repeatable stream of numbers from 0 to 1 (xorshift; the random module costs ten milliseconds)."""
-    state = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little") | 1
+    """An endless, repeatable stream of numbers from 0 to 1 (xorshift: random and hashlib cost a start 50 ms)."""
+    data = seed.encode()
+    state = (zlib.crc32(data) << 32 | zlib.adler32(data) ^ len(data)) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF | 1
     while True:
         state ^= (state << 13) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 7

@@ -24,7 +24,7 @@ class UsageError(Exception):
     """The command line is refused as argparse refuses it; the text follows ``error: ``, the exit status is 2."""
 
 
-class HelpAsked(Exception):  # noqa: N818 - not an error
+class HelpAsked(Exception):
     """``--help`` was given."""
 
 
@@ -63,7 +63,8 @@ def _typed(flag: Flag, text: str) -> Any:
     label = "/".join(flag.names)
     kind = flag.kind.removeprefix("list:")
     try:
-        value: Any = {"int": int, "float": float, "json": json.loads}.get(kind, str)(text)
+        readers: dict[str, Any] = {"int": int, "float": float, "json": json.loads}
+        value = readers.get(kind, str)(text)
     except ValueError:
         raise UsageError(f"argument {label}: invalid {kind} value: {text!r}") from None
     if flag.choices and str(value) not in flag.choices:
@@ -77,8 +78,8 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and not word[1:2].isdigit() and word != "-"
 
 
-def parse(argv: Sequence[str], flags: dict[str, Flag]) -> tuple[dict[str, Any], frozenset[str]]:
-    """(value by destination, the destinations that were given); raises UsageError or HelpAsked."""
+def parse(argv: Sequence[str], flags: dict[str, Flag]) -> dict[str, Any]:
+    """The value of each destination, given or default; raises UsageError or HelpAsked."""
     values = {flag.destination: flag.default for flag in flags.values()}
     given: set[str] = set()
     unknown: list[str] = []
@@ -115,4 +116,4 @@ def parse(argv: Sequence[str], flags: dict[str, Flag]) -> tuple[dict[str, Any], 
         raise UsageError("the following arguments are required: --model-path/--model")
     if unknown:
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}")
-    return values, frozenset(given)
+    return values

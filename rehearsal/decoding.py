@@ -69,7 +69,7 @@ class Decoding:
             prefill = self.times.prefill_ms(flight.prompt_tokens - flight.cached) / 1000 / scale
             self.prefill_free_at = max(began, self.prefill_free_at) + prefill
             due = self.prefill_free_at + self.times.first_token_ms() / 1000 / scale
-            self._log_prefill(flight, prefill * scale)
+            self.log_prefill(flight, prefill)
             await _until(loop, due)
             self.requests_total += 1
             self.prompt_total += flight.prompt_tokens
@@ -130,7 +130,8 @@ class Decoding:
         """What the log calls graphs: those of the GPU or of the CPU."""
         return "cpu" if self.args["device"] == "cpu" else "cuda"
 
-    def _log_prefill(self, flight: Flight, seconds: float) -> None:
+    def log_prefill(self, flight: Flight, seconds: float) -> None:
+        """Write the line of a prompt that was read in so many seconds."""
         fresh = flight.prompt_tokens - flight.cached
         share = self.context / max(1, self.memory.tokens)
         usage = f"token usage: {share:.2f}, "
@@ -138,7 +139,7 @@ class Decoding:
             usage = f"full {usage}mamba usage: {min(1.0, 2 * self.running / self.memory.states):.2f}, "
         say(
             self.settings.version, "prefill", self.rank, sequences=1, tokens=fresh, cached=flight.cached, usage=usage,
-            running=self.running - 1, queued=self.waiting, pending=0, graph=self.graph_word,
+            running=max(0, self.running - 1), queued=self.waiting, pending=0, graph=self.graph_word,
             throughput=fresh / seconds if seconds else 0.0,
         )  # fmt: skip
 
@@ -151,7 +152,8 @@ class Decoding:
         acceptance = ""
         if self.times.speculative:
             rate = accepted / max(1, steps * (self.times.draft_tokens - 1))
-            acceptance = line(self.settings.version, "acceptance", length=1 + accepted / steps, rate=min(1.0, rate))
+            length = 1 + accepted / max(1, steps)
+            acceptance = line(self.settings.version, "acceptance", length=length, rate=min(1.0, rate)) or ""
         say(
             self.settings.version, "decode", self.rank, running=self.running, usage=self.usage(self.context),
             acceptance=acceptance, graph=self.graph_word, throughput=self.last_throughput, queued=self.waiting,

@@ -102,7 +102,7 @@ def _event(value: Any) -> bytes:
 
 
 async def generate(engine: Engine, request: Request) -> Response:
-    """SGLang's own endpoint: ``text`` or ``input_ids`` (one or a list), ``sampling_params``, ``stream``, log-probabilities."""
+    """SGLang's own: ``text`` or ``input_ids`` (one or a list), ``sampling_params``, ``stream``, ``return_logprob``."""
     try:
         asked = request.json()
     except ValueError:
@@ -122,10 +122,10 @@ async def generate(engine: Engine, request: Request) -> Response:
 
 
 async def _last(results: AsyncIterator[dict[str, Any]]) -> dict[str, Any] | None:
-    found = None
-    async for found in results:
-        pass
-    return found
+    last = None
+    async for result in results:
+        last = result
+    return last
 
 
 async def _events(results: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
@@ -158,7 +158,11 @@ async def _one(engine: Engine, request: Request, prompt: str | list[int], sampli
             if asked.get("stream") or flight.done >= len(flight.answer.tokens):
                 yield value
         if flight.cut:
-            yield {"text": flight.answer.text(flight.done), "output_ids": [], "meta_info": engine.meta(name, flight, began)}
+            yield {
+                "text": flight.answer.text(flight.done),
+                "output_ids": [],
+                "meta_info": engine.meta(name, flight, began),
+            }
     finally:
         engine.flights.pop(name, None)
 

@@ -56,12 +56,16 @@ def _one(text: str, ranks: int) -> Fault:
             raise FaultError(f"REHEARSAL_FAULT: {rest[0]!r} in {text!r} is no rank; write TP0 to TP{ranks - 1}.")
         rank = int(digits)
     if rank >= ranks:
-        raise FaultError(f"REHEARSAL_FAULT: rank TP{rank} in {text!r} is not there; the last of {ranks} is TP{ranks - 1}.")
+        raise FaultError(
+            f"REHEARSAL_FAULT: rank TP{rank} in {text!r} is not there; the last of {ranks} is TP{ranks - 1}."
+        )
     if len(rest) > 1 and kind == "slow":
         try:
             factor = float(rest[1])
         except ValueError:
-            raise FaultError(f"REHEARSAL_FAULT: {rest[1]!r} in {text!r} is no factor; write slow@weights:TP1:3.") from None
+            raise FaultError(
+                f"REHEARSAL_FAULT: {rest[1]!r} in {text!r} is no factor; write slow@weights:TP1:3."
+            ) from None
     elif len(rest) > 1:
         words = ":".join(rest[1:])
     return Fault(kind, stage, rank, factor, words)
@@ -92,7 +96,8 @@ BY_CONFIGURATION: tuple[tuple[tuple[Condition, ...], Fault], ...] = (
     ((("moe_runner_backend", "==", "marlin"), ("speculative_eagle_topk", ">", 1)),
      Fault("crash", "draft graphs", 3, text="RuntimeError: CUDA error: an illegal memory access was encountered")),
     ((("attention_backend", "==", "trtllm_mha"), ("speculative_algorithm", "given", None), ("arch", "==", "SM120")),
-     Fault("crash", "draft graphs", 0, text="ValueError: EAGLE is not supported in decode attention backend trtllm_mha")),
+     Fault("crash", "draft graphs", 0,
+           text="ValueError: EAGLE is not supported in decode attention backend trtllm_mha")),
     ((("attention_backend", "==", "fa3"), ("arch", "==", "SM120")),
      Fault("crash", "mamba and KV cache", 0,
            text="AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90. Please use "
@@ -108,7 +113,8 @@ BY_CONFIGURATION: tuple[tuple[tuple[Condition, ...], Fault], ...] = (
     ((("speculative_num_steps", ">", 4), ("SGLANG_ENABLE_PCIE_IPC_ALLREDUCE", "==", "1")),
      Fault("crash", "draft graphs", 3, text="RuntimeError: CUDA error: an illegal memory access was encountered")),
     ((("enable_linear_replayssm_spec", "==", True), ("speculative_num_steps", ">", 3)),
-     Fault("crash", "draft-extend graphs", 6, text="RuntimeError: CUDA error: an illegal memory access was encountered")),
+     Fault("crash", "draft-extend graphs", 6,
+           text="RuntimeError: CUDA error: an illegal memory access was encountered")),
     ((("mamba_radix_cache_strategy", "==", "extra_buffer_lazy"), ("page_size", ">", 1)),
      Fault("crash", "mamba and KV cache", 0, text="AssertionError: mamba ping-pong buffer is not page aligned")),
     ((("max_mamba_cache_size", "<", 16), ("speculative_algorithm", "given", None)),
@@ -169,7 +175,9 @@ DEEPER: dict[str, tuple[tuple[str, int, str, str], ...]] = {
     "autotune": (("model_executor/runner/base_runner.py", 318, "warmup", "self._prepare_allreduce_fusion()"),),
     "prefill graphs": (("model_executor/runner/prefill_cuda_graph_runner.py", 402, "capture", "self._capture_one("),),
     "target graphs": (("model_executor/runner/decode_cuda_graph_runner.py", 600, "__init__", "self.capture()"),),
-    "draft graphs": (("speculative/eagle_worker_v2.py", 522, "_capture_cuda_graphs", "EAGLEDraftCudaGraphRunner(self)"),),
+    "draft graphs": (
+        ("speculative/eagle_worker_v2.py", 522, "_capture_cuda_graphs", "EAGLEDraftCudaGraphRunner(self)"),
+    ),
     "draft-extend graphs": (("speculative/eagle_worker_v2.py", 641, "_capture_cuda_graphs", "self._capture_extend()"),),
     "warm-up": (("managers/scheduler.py", 1482, "event_loop_overlap", "result = self.run_batch(batch)"),),
 }
@@ -178,7 +186,8 @@ DEFAULT_EXCEPTION: dict[str, str] = {
     "distributed init": "RuntimeError: NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details)",
     "weights": "RuntimeError: Tried to load weights of size torch.Size([512, 4096]) to a parameter of size "
     "torch.Size([256, 4096])",
-    "mamba and KV cache": "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any requests",
+    "mamba and KV cache": "RuntimeError: Hybrid (mamba/linear-attention) state cache is too small to serve any "
+    "requests",
 }
 SOLUTIONS = (
     "\nPossible solutions:\n1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)\n"
@@ -193,8 +202,8 @@ def traceback(fault: Fault, memory: Memory, rank: int) -> str:
     if fault.kind == "oom":
         free = max(0.02, min(0.9, abs(memory.after_pools) / 10))
         inner = (
-            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU {rank} has a total capacity of "
-            f"{memory.total:.2f} GiB of which {free:.2f} GiB is free."
+            f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.50 GiB. GPU {rank} has a total capacity "
+            f"of {memory.total:.2f} GiB of which {free:.2f} GiB is free."
         )
     else:
         inner = fault.text or DEFAULT_EXCEPTION.get(

@@ -12,7 +12,7 @@ from rehearsal.endings import leave_behind, parent_exception
 from rehearsal.log_lines import raw, say, stamp
 from rehearsal.ranks import Ranks, places
 
-PROGRAM = "sglang serve (REHEARSAL)"
+PROGRAM = "sglang serve"
 
 
 def directions(chosen: settings.Settings) -> str:
@@ -34,20 +34,22 @@ def main(argv: list[str]) -> int:
     try:
         chosen = settings.read()
         flags = arguments.load_flags(chosen.version)
-        asked, given = arguments.parse(argv, flags)
+        asked = arguments.parse(argv, flags)
     except settings.SettingsError as error:
         raw(f"rehearsal: {error}\n")
         return 2
     except arguments.HelpAsked:
         names = "\n".join(f"  {name}" for name in sorted(flags))
-        sys.stdout.write(f"usage: {PROGRAM} --model-path MODEL_PATH [flags]\n\nflags of {chosen.version}:\n{names}\n")
+        sys.stdout.write(
+            f"usage: {PROGRAM} --model-path MODEL_PATH [flags]\n\nREHEARSAL: flags of {chosen.version}:\n{names}\n"
+        )
         return 0
     except arguments.UsageError as error:
-        raw(f"usage: {PROGRAM} [-h] --model-path MODEL_PATH [flags]\n{PROGRAM.split(' (')[0]}: error: {error}\n")
+        raw(f"usage: {PROGRAM} [-h] --model-path MODEL_PATH [flags]\n{PROGRAM}: error: {error}\n")
         return 2
     say(chosen.version, "rehearsal", version=chosen.version, directions=directions(chosen))
     try:
-        args, remarks = resolution.resolve(asked, given, chosen)
+        args, remarks = resolution.resolve(asked, chosen)
     except resolution.Rejected as no:
         parent_exception(no.kind, no.text, no.file, no.line, no.function)
         return 1

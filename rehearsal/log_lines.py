@@ -115,7 +115,7 @@ def stamp(rank: str = "") -> str:
 
 
 def raw(text: str) -> None:
-    """Write to standard error in one call, so that the lines of several processes do not mix; a closed log is ignored."""
+    """Write to standard error in one call: lines of several processes do not mix. A closed log is ignored."""
     data = text.encode()
     try:
         while data:

@@ -8,13 +8,13 @@ import select
 import signal
 import socket
 import time
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from rehearsal.faults import Fault, traceback
 from rehearsal.log_lines import capture_bar, raw, say, shards_bar, stamp
 from rehearsal.memory import Memory
 from rehearsal.settings import Settings
-from rehearsal.startup import Bar, Stage, stages
+from rehearsal.startup import Bar, Stage
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
@@ -35,9 +35,9 @@ class Place(NamedTuple):
 class Rank:
     """One rank's life. Owns one end of a socket pair; its parent's end closing is the parent's death."""
 
-    def __init__(self, place: Place, args: dict[str, Any], memory: Memory, settings: Settings,
+    def __init__(self, place: Place, stages: tuple[Stage, ...], memory: Memory, settings: Settings,
                  faults: tuple[Fault, ...], channel: socket.socket) -> None:  # fmt: skip
-        self.place, self.args, self.memory, self.settings = place, args, memory, settings
+        self.place, self.stages, self.memory, self.settings = place, stages, memory, settings
         self.faults = tuple(fault for fault in faults if fault.rank == place.number)
         self.channel = channel
 
@@ -46,7 +46,7 @@ class Rank:
         die_with_parent(f"rehearsal_TP{self.place.number}")
         if any(fault.kind == "ignore-sigterm" for fault in self.faults):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        for stage in stages(self.args, self.memory, self.settings.version, self.place.number == 0):
+        for stage in self.stages:
             self._play(stage)
             self.channel.sendall(b".")
             self._order()

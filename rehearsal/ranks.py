@@ -6,20 +6,21 @@ import os
 import select
 import signal
 import socket
-import time
 from typing import Any, NoReturn
 
+from rehearsal.endings import parent_exception
 from rehearsal.faults import Fault
-from rehearsal.log_lines import prefix, say, stamp
+from rehearsal.log_lines import line, prefix, say
 from rehearsal.memory import Memory
 from rehearsal.rank import Place, Rank
 from rehearsal.settings import Settings
+from rehearsal.startup import stages
 
 
 def places(args: dict[str, Any]) -> list[Place]:
-    """Each rank's place: data parallel replicas outermost, then pipeline, then tensor parallel, as SGLang counts them."""
+    """Each rank's place: data parallel replicas outermost, then pipeline, then tensor parallel, as in SGLang."""
     widths = {"DP": args["dp_size"], "PP": args["pp_size"], "TP": args["tp_size"], "EP": args["ep_size"]}
-    found = []
+    found: list[Place] = []
     for replica in range(widths["DP"]):
         for pipe in range(widths["PP"]):
             for tensor in range(widths["TP"]):
@@ -35,10 +36,12 @@ class Ranks:
     def __init__(self, args: dict[str, Any], memory: Memory, settings: Settings, faults: tuple[Fault, ...]) -> None:
         self.args, self.memory, self.settings, self.faults = args, memory, settings, faults
         self.places = places(args)
+        # Planned before the ranks are forked, so that eight of them need not plan it eight times.
+        self.first_stages = tuple(stages(args, memory, settings.version, first=True))
+        self.other_stages = tuple(stages(args, memory, settings.version, first=False))
         self.channels: list[socket.socket] = []
         self.pids: list[int] = []
         self.serving = False
-        self.started_at = time.monotonic()
 
     def __enter__(self) -> Ranks:
         signal.signal(signal.SIGQUIT, self._child_failed)
@@ -61,24 +64,22 @@ class Ranks:
                 other.close()
             for number in (signal.SIGQUIT, signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.SIG_IGN)
-            Rank(place, self.args, self.memory, self.settings, self.faults, channel).live()
+            own = self.other_stages if place.number else self.first_stages
+            Rank(place, own, self.memory, self.settings, self.faults, channel).live()
         finally:
             os._exit(1)
 
-    def start(self, meanwhile: Any = None) -> None:
-        """Lead all ranks through the start, stage by stage: none goes on before all are through (collectives bind them).
+    def start(self) -> None:
+        """Lead all ranks through the start: none goes on to a stage before all are there (collectives bind them).
 
-        ``meanwhile`` is called once while they work. Ends the process as SGLang does when a rank dies.
+        Ends the process as SGLang does when a rank dies.
         """
-        if meanwhile is not None:
-            meanwhile()
         poller = select.poll()
-        for number, channel in enumerate(self.channels):
+        for channel in self.channels:
             poller.register(channel, select.POLLIN)
             channel.setblocking(True)
         by_descriptor = {channel.fileno(): number for number, channel in enumerate(self.channels)}
-        stages = self._stage_count()
-        for _ in range(stages):
+        for _ in self.first_stages:
             waiting = set(range(len(self.channels)))
             while waiting:
                 for descriptor, _event in poller.poll():
@@ -99,11 +100,6 @@ class Ranks:
         except OSError:
             return b""
 
-    def _stage_count(self) -> int:
-        from rehearsal.startup import stages  # noqa: PLC0415 - the ranks load it; the parent only counts
-
-        return sum(1 for _ in stages(self.args, self.memory, self.settings.version, True))
-
     def order(self, what: bytes) -> None:
         """Make the first rank die while serving: ``b"x"`` of an illegal access, ``b"n"`` of NaN."""
         self.channels[0].sendall(what)
@@ -116,13 +112,7 @@ class Ranks:
     def _died_starting(self, number: int) -> NoReturn:
         code = self.exit_code(number)
         self.kill(but=number)
-        text = (
-            f"Rank {number} scheduler died during initialization (exit code: {code}). "
-            "If exit code is -9 (SIGKILL), a common cause is the OS OOM killer. "
-            "Run `dmesg -T | grep -i oom` to check."
-        )
-        from rehearsal.endings import parent_exception  # noqa: PLC0415 - on the way out only
-
+        text = line(self.settings.version, "died", rank=number, code=code) or ""
         parent_exception("RuntimeError", text, "entrypoints/engine.py", 2031, "_wait_for_scheduler_ready")
         os._exit(1)
 
@@ -151,8 +141,3 @@ class Ranks:
             except (ProcessLookupError, ChildProcessError):
                 continue
         self.pids = []
-
-
-def head(place: Place) -> str:
-    """The beginning of a line that is written for a rank."""
-    return stamp(place.prefix)

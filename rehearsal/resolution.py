@@ -13,7 +13,7 @@ EAGLE = ("EAGLE", "EAGLE3", "STANDALONE")
 HYBRID = "Qwen3_5MoeForConditionalGeneration"
 
 
-class Rejected(Exception):  # noqa: N818 - reads as what happened
+class Rejected(Exception):
     """The parent raises ``kind: text`` out of ``function`` of ``file``, and exits with 1."""
 
     def __init__(self, kind: str, text: str, file: str, line: int, function: str) -> None:
@@ -36,7 +36,7 @@ def is_hybrid(args: dict[str, Any]) -> bool:
     return not any(family in name for family in ("llama", "mistral", "gemma", "gpt"))
 
 
-def _speculation(args: dict[str, Any], given: frozenset[str], says: list[str]) -> None:
+def _speculation(args: dict[str, Any], says: list[str]) -> None:
     if args["speculative_algorithm"] == "NEXTN":
         args["speculative_algorithm"] = "EAGLE"
     algorithm = args["speculative_algorithm"]
@@ -54,11 +54,17 @@ def _speculation(args: dict[str, Any], given: frozenset[str], says: list[str]) -
     if topk is None:
         topk = args["speculative_eagle_topk"] = 1
     if topk == 1 and args["speculative_num_draft_tokens"] != steps + 1:
-        says.append("speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1")
+        says.append(
+            "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1"
+        )
         args["speculative_num_draft_tokens"] = steps + 1
     if args["speculative_num_draft_tokens"] is None:
         args["speculative_num_draft_tokens"] = steps * topk + 1
-    if topk > 1 and (args["page_size"] or 1) > 1 and args["attention_backend"] not in (None, "flashinfer", "fa3", "triton"):
+    if (
+        topk > 1
+        and (args["page_size"] or 1) > 1
+        and args["attention_backend"] not in (None, "flashinfer", "fa3", "triton")
+    ):
         text = "speculative_eagle_topk > 1 with page_size > 1 is only supported on flashinfer, fa3 and triton."
         raise _spec("ValueError", text, 1278)
     if topk > 1 and args["attention_backend"] == "trtllm_mha":
@@ -99,61 +105,75 @@ def _mamba(args: dict[str, Any], says: list[str]) -> None:
         raise Rejected("AssertionError", "", file, 132, function)
 
 
-def resolve(
-    asked: dict[str, Any], given: frozenset[str], settings: Settings
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(every argument as it will be used, what the log says about it); raises Rejected."""
-    args = dict(asked)
-    says: list[str] = []
-    cuda = args["device"] in (None, "cuda")
-    args["device"] = args["device"] or "cuda"
-    args["tokenizer_path"] = args["tokenizer_path"] or args["model_path"]
-    args["served_model_name"] = args["served_model_name"] or args["model_path"]
+def _attention(args: dict[str, Any], settings: Settings) -> None:
     if args["attention_backend"] is None:
-        args["attention_backend"] = "flashinfer" if cuda else "torch_native"
+        args["attention_backend"] = "torch_native" if args["device"] == "cpu" else "flashinfer"
     if args["prefill_attention_backend"] and args["prefill_attention_backend"] == args["decode_attention_backend"]:
         args["attention_backend"] = args["prefill_attention_backend"]
-    if args["pp_size"] > 1 and not args["disable_overlap_schedule"]:
-        args["disable_overlap_schedule"] = True
-        says.append("Pipeline parallelism is incompatible with overlap schedule.")
-    if args["speculative_algorithm"]:
-        _speculation(args, given, says)
-    if is_hybrid(args) and cuda:
-        _mamba(args, says)
-    elif is_hybrid(args):
-        args["mamba_radix_cache_strategy"] = "no_buffer"
     prefill = args["prefill_attention_backend"] or args["attention_backend"]
     if settings.arch == "SM120" and prefill == "trtllm_mha" and args["kv_cache_dtype"] == "fp8_e4m3":
         text = "TRTLLM FMHAv2 prefill on SM120 does not support fp8_e4m3 KV cache or skip-softmax."
         raise Rejected("ValueError", text, "arg_groups/attention_hook.py", 218, "handle_attention_backend")
+
+
+def _parallelism(args: dict[str, Any], says: list[str]) -> None:
+    file = "arg_groups/parallel_hook.py"
+    if args["pp_size"] > 1 and not args["disable_overlap_schedule"]:
+        args["disable_overlap_schedule"] = True
+        says.append("Pipeline parallelism is incompatible with overlap schedule.")
+    if args["enable_dp_lm_head"] and not args.get("enable_dp_attention") and args.get("attn_dp_size", 1) == 1:
+        text = "Please enable dp attention when setting enable_dp_lm_head."
+        raise Rejected("AssertionError", text, file, 210, "handle_data_parallelism")
+    if is_hybrid(args) and args["tp_size"] not in (1, 2, 4, 8):
+        text = f"{args['tp_size']} does not divide the 32 attention heads and 64 linear value heads of the model"
+        raise Rejected("AssertionError", text, file, 240, "check_divisibility")
+
+
+def _experts(args: dict[str, Any]) -> None:
+    if args["moe_runner_backend"] == "auto" and args["device"] == "cuda" and is_big(args):
+        args["moe_runner_backend"] = "flashinfer_cutlass"
+    if args["moe_runner_backend"] == "flashinfer_cutlass" and args["ep_size"] not in (1, args["tp_size"]):
+        text = "The expert parallel size must be 1 or the same as the tensor parallel size"
+        raise Rejected("AssertionError", text, "arg_groups/moe_hook.py", 88, "handle_moe_runner_backend")
+
+
+def _sizes(args: dict[str, Any], settings: Settings) -> None:
     args["page_size"] = args["page_size"] or 1
     if args["chunked_prefill_size"] is None:
         args["chunked_prefill_size"] = 8192 if settings.gpu_gb < 160 else 16384
     if args["chunked_prefill_size"] > 0 and args["chunked_prefill_size"] % args["page_size"]:
         text = "chunked_prefill_size must be divisible by page_size"
         raise Rejected("ValueError", text, "arg_groups/validation_hook.py", 243, "validate_chunked_prefill")
-    if args["moe_runner_backend"] == "auto" and cuda and is_big(args):
-        args["moe_runner_backend"] = "flashinfer_cutlass"
-    if args["moe_runner_backend"] == "flashinfer_cutlass" and args["ep_size"] not in (1, args["tp_size"]):
-        text = "The expert parallel size must be 1 or the same as the tensor parallel size"
-        raise Rejected("AssertionError", text, "arg_groups/moe_hook.py", 88, "handle_moe_runner_backend")
-    if args["enable_dp_lm_head"] and not args.get("enable_dp_attention") and args.get("attn_dp_size", 1) == 1:
-        text = "Please enable dp attention when setting enable_dp_lm_head."
-        raise Rejected("AssertionError", text, "arg_groups/parallel_hook.py", 210, "handle_data_parallelism")
-    if is_hybrid(args) and args["tp_size"] not in (1, 2, 4, 8):
-        text = f"{args['tp_size']} does not divide the 32 attention heads and 64 linear value heads of the model"
-        raise Rejected("AssertionError", text, "arg_groups/parallel_hook.py", 240, "check_divisibility")
     if args["mem_fraction_static"] is None:
         args["mem_fraction_static"] = 0.86 if args["tp_size"] >= 4 else 0.88
     if args["max_running_requests"] is None:
-        args["max_running_requests"] = 2048 if cuda else 16
-    default_graphs = 512 if args["tp_size"] >= 4 else 256
-    wanted = args["cuda_graph_max_bs_decode"] or default_graphs
+        args["max_running_requests"] = 16 if args["device"] == "cpu" else 2048
+    wanted = args["cuda_graph_max_bs_decode"] or (512 if args["tp_size"] >= 4 else 256)
     if args["cuda_graph_bs_decode"]:
         wanted = max(args["cuda_graph_bs_decode"])
     args["cuda_graph_max_bs_decode"] = min(wanted, args["max_running_requests"])
     args["context_length"] = args["context_length"] or (262144 if is_big(args) else 32768)
-    args["random_seed"] = args["random_seed"] if args["random_seed"] is not None else (settings.seed or 0) + 20261130
+
+
+def resolve(asked: dict[str, Any], settings: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """(every argument as it will be used, what the log says about it); raises Rejected."""
+    args = dict(asked)
+    says: list[str] = []
+    args["device"] = args["device"] or "cuda"
+    args["tokenizer_path"] = args["tokenizer_path"] or args["model_path"]
+    args["served_model_name"] = args["served_model_name"] or args["model_path"]
+    if args["random_seed"] is None:
+        args["random_seed"] = (settings.seed or 0) + 20261130
+    _attention(args, settings)
+    _parallelism(args, says)
+    if args["speculative_algorithm"]:
+        _speculation(args, says)
+    if is_hybrid(args) and args["device"] == "cuda":
+        _mamba(args, says)
+    elif is_hybrid(args):
+        args["mamba_radix_cache_strategy"] = "no_buffer"
+    _experts(args)
+    _sizes(args, settings)
     return args, tuple(says)
 
 

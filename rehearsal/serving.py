@@ -12,7 +12,7 @@ from typing import Any
 from rehearsal import endpoints, model
 from rehearsal.decoding import Decoding, Flight
 from rehearsal.endings import leave_behind
-from rehearsal.http import Request, Response, as_json, converse
+from rehearsal.http import Handler, Request, Response, as_json, converse
 from rehearsal.log_lines import say
 from rehearsal.ranks import Ranks
 from rehearsal.startup import pace
@@ -35,6 +35,18 @@ class Server:
         self.engine.drift = times.compute[0] % 1 * 0.004
         self.ended = asyncio.Event()
         self.open: set[asyncio.Task[None]] = set()
+        self.routes: dict[str, Handler] = {
+            **dict.fromkeys(("/health", "/health_generate", "/ready", "/ping"), self._health),
+            **dict.fromkeys(("/server_info", "/get_server_info"), self._server_info),
+            **dict.fromkeys(("/model_info", "/get_model_info"), self._model_info),
+            **dict.fromkeys(("/v1/completions", "/v1/chat/completions"), self._openai),
+            "/generate": self._generate,
+            "/v1/models": self._models,
+            "/flush_cache": self._flush_cache,
+            "/abort_request": self._abort,
+        }
+        if self.args["enable_metrics"]:
+            self.routes["/metrics"] = self._metrics
 
     def say(self, name: str, **fields: Any) -> None:
         """Write a line of the parent's."""
@@ -43,7 +55,9 @@ class Server:
     def log(self, request: Request, status: int) -> None:
         """Write the access line of a request, as uvicorn does."""
         reason = {200: "200 OK", 503: "503 Service Unavailable", 400: "400 Bad Request", 404: "404 Not Found"}
-        self.say("access", peer=request.peer, method=request.method, path=request.path, status=reason.get(status, status))
+        self.say(
+            "access", peer=request.peer, method=request.method, path=request.path, status=reason.get(status, status)
+        )
 
     async def handle(self, request: Request) -> Response:
         """Answer one request."""
@@ -51,35 +65,55 @@ class Server:
         deaf = self.faults.get("deaf")
         if deaf and engine.asked >= deaf.number:
             await asyncio.Event().wait()
-        path = request.path
-        if path in ("/health", "/health_generate", "/ready", "/ping"):
-            if engine.up and not engine.stopping and path.startswith("/health"):
-                await asyncio.sleep(min(1.0, self.settings.speed))
-            return Response(200 if engine.up and not engine.stopping else 503)
-        if path in ("/generate", "/v1/completions", "/v1/chat/completions"):
-            self._perhaps_die()
-            return await (endpoints.generate if path == "/generate" else endpoints.openai)(engine, request)
-        if path in ("/server_info", "/get_server_info"):
-            return as_json(engine.info())
-        if path in ("/model_info", "/get_model_info"):
-            names = ("model_path", "tokenizer_path", "served_model_name", "weight_version")
-            about = {name: self.args.get(name) for name in names}
-            return as_json({"rehearsal": True, **about, "is_generation": True, "preferred_sampling_params": None})
-        if path == "/v1/models":
-            card = {"id": self.args["served_model_name"], "object": "model", "owned_by": "rehearsal", "rehearsal": True,
-                    "created": int(time.time()), "max_model_len": self.args["context_length"]}  # fmt: skip
-            return as_json({"object": "list", "data": [card]})
-        if path == "/flush_cache":
-            if engine.decoding.running or engine.decoding.waiting:
-                text = b"Flush cache failed: there are pending requests.\n"
-                return Response(400, text, "text/plain; charset=utf-8")
-            engine.seen.clear()
-            return Response(200, b"Cache flushed.\n", "text/plain; charset=utf-8")
-        if path == "/abort_request":
-            return endpoints.abort(engine, request)
-        if path == "/metrics" and self.args["enable_metrics"]:
-            return endpoints.metrics(engine)
-        return as_json({"detail": "Not Found"}, 404)
+        answer = self.routes.get(request.path)
+        return as_json({"detail": "Not Found"}, 404) if answer is None else await answer(request)
+
+    async def _health(self, request: Request) -> Response:
+        """``/health`` lets one token be made, so a probe takes a while; ``/ready`` and ``/ping`` do not."""
+        well = self.engine.up and not self.engine.stopping
+        if well and request.path.startswith("/health"):
+            await asyncio.sleep(min(1.0, self.settings.speed))
+        return Response(200 if well else 503)
+
+    async def _generate(self, request: Request) -> Response:
+        self._perhaps_die()
+        return await endpoints.generate(self.engine, request)
+
+    async def _openai(self, request: Request) -> Response:
+        self._perhaps_die()
+        return await endpoints.openai(self.engine, request)
+
+    async def _server_info(self, _: Request) -> Response:
+        return as_json(self.engine.info())
+
+    async def _model_info(self, _: Request) -> Response:
+        names = ("model_path", "tokenizer_path", "served_model_name", "weight_version")
+        about = {name: self.args.get(name) for name in names}
+        return as_json({"rehearsal": True, **about, "is_generation": True, "preferred_sampling_params": None})
+
+    async def _models(self, _: Request) -> Response:
+        card = {
+            "id": self.args["served_model_name"],
+            "object": "model",
+            "created": int(time.time()),
+            "owned_by": "rehearsal",
+            "rehearsal": True,
+            "max_model_len": self.args["context_length"],
+        }
+        return as_json({"object": "list", "data": [card]})
+
+    async def _flush_cache(self, _: Request) -> Response:
+        text = "text/plain; charset=utf-8"
+        if self.engine.decoding.running or self.engine.decoding.waiting:
+            return Response(400, b"Cache not flushed because there are pending requests.\n", text)
+        self.engine.seen.clear()
+        return Response(200, b"Cache flushed.\n", text)
+
+    async def _abort(self, request: Request) -> Response:
+        return endpoints.abort(self.engine, request)
+
+    async def _metrics(self, _: Request) -> Response:
+        return endpoints.metrics(self.engine)
 
     def _perhaps_die(self) -> None:
         if "nan" in self.faults:
@@ -128,7 +162,7 @@ class Server:
             own = f"{self.args['host']}:{os.getpid() % 20000 + 40000}"
             self.say("access", peer=own, method="GET", path="/model_info", status="200 OK")
             flight = Flight(4, 0, self.engine.take_off("warm-up", {"max_new_tokens": 1, "temperature": 0}, 8).answer)
-            self.engine.decoding._log_prefill(flight, 1.0)
+            self.engine.decoding.log_prefill(flight, 1.0)
             self.engine.asked -= 1
             self.say("access", peer=own, method="POST", path="/generate", status="200 OK")
             self.say("access", peer=own, method="POST", path="/freeze_gc", status="200 OK")

@@ -80,7 +80,7 @@ def stages(args: dict[str, Any], memory: Memory, version: str, first: bool) -> I
     speculative = bool(args["speculative_algorithm"])
 
     yield Stage("imports", seconds["imports"])
-    begin = [("distributed begin", {})]
+    begin: list[tuple[str, dict[str, Any]]] = [("distributed begin", {})]
     if first and cuda and world > 1:
         begin.append(("nccl", {}))
         if world > 2 and not args["disable_custom_all_reduce"]:
@@ -115,7 +115,7 @@ def stages(args: dict[str, Any], memory: Memory, version: str, first: bool) -> I
     left = memory.after_pools
     begins: list[tuple[str, dict[str, Any]]] = []
     if seconds["autotune"]:
-        begins = [("autotune begin", {})] + [("autotune skip", {})] * (3 if first else 0)
+        begins = [("autotune begin", {}), *([("autotune skip", {})] * 3 if first else [])]
     tuned = _said(version, ("autotune end", {})) if begins else ()
     yield Stage("autotune", seconds["autotune"], _said(version, *begins), tuned)
     sizes = tuple(graph_batch_sizes(args))
