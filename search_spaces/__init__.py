@@ -1,4 +1,4 @@
-"""What may vary: a YAML file a space, its reader, its rules, and how an Optuna trial becomes an engine configuration."""
+"""What may vary: a YAML file a space, its reader, its rules, and how an Optuna trial becomes a configuration."""
 
 from search_spaces.errors import SpaceError
 from search_spaces.reader import load, shipped

@@ -6,9 +6,9 @@ A mapping holds when every line of it holds; a list of mappings when one of them
     [{speculation: off}, {topk: [1, 2]}]
 
 A line is the name of a parameter and a test: a value (``nextn``, ``true``, ``unset``), a list of values, or a
-comparison: ``"== x"`` and ``"!= x"`` with a value, ``"< e"``, ``"<= e"``, ``"> e"``, ``">= e"`` with a decimal number or a
-whole-number expression (`search_spaces.derivation`) as in ``"> steps + 1"``. Every test of an inactive parameter fails,
-``!=`` too.
+comparison: ``"== x"`` and ``"!= x"`` with a value, ``"< e"``, ``"<= e"``, ``"> e"``, ``">= e"`` with a decimal number
+or a whole-number expression (`search_spaces.derivation`) as in ``"> steps + 1"``. Every test of an inactive parameter
+fails, ``!=`` too.
 """
 
 from __future__ import annotations

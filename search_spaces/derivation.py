@@ -1,13 +1,14 @@
 """Whole-number expressions of a space: ``steps + 1``, ``max(steps + 1, steps * topk)``.
 
-Names of parameters, integers, ``+``, ``-``, ``*``, parentheses, ``min(...)`` and ``max(...)``; nothing else exists, and no
-text of a space is ever run as code.
+Names of parameters, integers, ``+``, ``-``, ``*``, parentheses, ``min(...)`` and ``max(...)``; nothing else exists,
+and no text of a space is ever run as code.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,14 @@ from search_spaces.values import Value
 
 _LONGEST = 200  # characters; it also bounds how deep parentheses nest
 _TOKEN = re.compile(r"\s*(?:(?P<number>[0-9]+)|(?P<name>[A-Za-z_][A-Za-z0-9_]*)|(?P<sign>[-+*(),]))")
+
+_MEANING: dict[str, Callable[[list[int]], int]] = {
+    "+": sum,
+    "-": lambda numbers: numbers[0] - numbers[1],
+    "*": math.prod,
+    "min": min,
+    "max": max,
+}
 
 # A number, a name, or an operator with what it stands between.
 Node = int | str | tuple[str, tuple[Any, ...]]
@@ -57,7 +66,7 @@ def _tokens(text: str) -> Iterator[str]:
         found = _TOKEN.match(text, position)
         if not found:
             raise ValueError(
-                f"{text[position:].strip()[0]!r} in {text!r} is not allowed: only names, whole numbers, + - *, min and max"
+                f"{text[position:].strip()[0]!r} in {text!r} is not allowed; use names, whole numbers, + - * min max"
             )
         yield found[0].strip()
         position = found.end()
@@ -133,14 +142,4 @@ def _evaluated(tree: Node, assignment: Mapping[str, Value]) -> int:
         return int(assignment[tree] or 0)
     operator, parts = tree
     numbers = [_evaluated(part, assignment) for part in parts]
-    match operator:
-        case "+":
-            return numbers[0] + numbers[1]
-        case "-":
-            return numbers[0] - numbers[1]
-        case "*":
-            return numbers[0] * numbers[1]
-        case "min":
-            return min(numbers)
-        case _:
-            return max(numbers)
+    return _MEANING[operator](numbers)

@@ -1,7 +1,7 @@
 """The text of a YAML file as plain values, with the line of each: nothing is constructed, nothing runs.
 
-Plain words mean what YAML 1.2 says (`search_spaces.values`), so ``off`` is a word. Refused, each with its line: a key given
-twice, a tag (``!!python/...`` and any other), an alias, a second document.
+Plain words mean what YAML 1.2 says (`search_spaces.values`), so ``off`` is a word. Refused, each with its line: a
+key given twice, a tag (``!!python/...`` and any other), an alias, a second document.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Where = tuple[str | int, ...]
 _DEEPEST = 40
 
 
-class Unreadable(Exception):  # noqa: N818 - reads as what happened
+class Unreadable(Exception):
     """The text is no YAML that a space may be written in."""
 
     def __init__(self, problem: Problem, line: int) -> None:

@@ -39,9 +39,11 @@ class Range(Section):
     low: int | float = Field(description="least value")
     high: int | float = Field(description="greatest value")
     step: int | float | None = Field(
-        None, gt=0, description="distance between values; left out, 1 for whole numbers, else none"
+        default=None, gt=0, description="distance between values; left out, 1 for whole numbers, else none"
     )
-    log: bool = Field(False, description="true: look at the scale by factors, not by differences; not with a step")
+    log: bool = Field(
+        default=False, description="true: look at the scale by factors, not by differences; not with a step"
+    )
 
     @property
     def whole(self) -> bool:
@@ -69,17 +71,21 @@ class Parameter(Section):
 
     name: Name
     note: Word = Field(description="why it is worth trying, in a sentence")
-    flag: Flag | None = Field(None, description="flag that it sets, such as --page-size")
-    env: Variable | None = Field(None, description="environment variable that it sets, such as NCCL_PROTO")
+    flag: Flag | None = Field(default=None, description="flag that it sets, such as --page-size")
+    env: Variable | None = Field(default=None, description="environment variable that it sets, such as NCCL_PROTO")
     sets: dict[str, dict[str, ValueField]] | None = Field(
-        None,
-        description="each choice with the flags and variables that it sets, such as {off: {}, nextn: {--speculative-algorithm: NEXTN}}",
+        default=None,
+        description="each choice with what it sets, such as {off: {}, nextn: {--speculative-algorithm: NEXTN}}",
     )
-    values: tuple[ValueField, ...] | None = Field(None, description="list of the values to try, such as [unset, 1, 64]")
-    range: Range | None = Field(None, description="range of numbers, such as {low: 0.8, high: 0.93, step: 0.01}")
-    ordered: bool = Field(False, description="true where neighbours in the list behave alike")
-    when: ConditionField | None = Field(None, description=_WHEN)
-    default: ValueField = Field(None, description="value where nothing else is said; left out, the first one")
+    values: tuple[ValueField, ...] | None = Field(
+        default=None, description="list of the values to try, such as [unset, 1, 64]"
+    )
+    range: Range | None = Field(
+        default=None, description="range of numbers, such as {low: 0.8, high: 0.93, step: 0.01}"
+    )
+    ordered: bool = Field(default=False, description="true where neighbours in the list behave alike")
+    when: ConditionField | None = Field(default=None, description=_WHEN)
+    default: ValueField = Field(default=None, description="value where nothing else is said; left out, the first one")
 
     @property
     def choices(self) -> tuple[Value, ...]:
@@ -139,12 +145,12 @@ class Parameter(Section):
 class Derived(Section):
     """A flag or variable that follows from parameters; left out where one that it needs is inactive or unset."""
 
-    flag: Flag | None = Field(None, description="flag that it sets, such as --speculative-num-draft-tokens")
-    env: Variable | None = Field(None, description="environment variable that it sets")
+    flag: Flag | None = Field(default=None, description="flag that it sets, such as --speculative-num-draft-tokens")
+    env: Variable | None = Field(default=None, description="environment variable that it sets")
     derive: ExpressionField = Field(
-        description="expression of names, whole numbers, + - *, min and max, such as steps + 1"
+        description="expression such as steps + 1, of names, whole numbers, + - *, min and max"
     )
-    when: ConditionField | None = Field(None, description=_WHEN)
+    when: ConditionField | None = Field(default=None, description=_WHEN)
     note: Word = Field(description="why it follows, in a sentence")
 
     def settings(self, assignment: Mapping[str, Value]) -> dict[str, Any]:

@@ -55,7 +55,10 @@ def _read(path: Path) -> Space:
 
 
 def parse(text: str, source: str, folder: Path, variables: Mapping[str, str] | None = None) -> Space:
-    """The space in a text; ``source`` names it in errors, ``folder`` is where a relative prompts file lies. Raises SpaceError."""
+    """The space in a text. Raises SpaceError.
+
+    ``source`` names the text in errors; a relative prompts file lies in ``folder``.
+    """
     document = Document({})
     try:
         document = read_nodes(text)
@@ -131,7 +134,7 @@ def _section(where: Where) -> dict[str, str]:
         if isinstance(step, int):
             continue
         fields = {info.alias or name: info for name, info in model.model_fields.items()}
-        inner = [found for found in _models(fields[step].annotation)] if step in fields else []
+        inner = _models(fields[step].annotation) if step in fields else []
         if not inner:
             return {}
         model = inner[0]

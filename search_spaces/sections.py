@@ -54,13 +54,18 @@ class EngineProgram(Section):
     """The program that serves it, and what every launch of it gets."""
 
     command: tuple[Word, ...] = Field(
-        ("python", "-m", "sglang.launch_server"), min_length=1, description="words that the command line begins with"
+        default=("python", "-m", "sglang.launch_server"),
+        min_length=1,
+        description="words that the command line begins with",
     )
     interpreter: Word | None = Field(
-        None, description="Python that takes the place of the command's first word; ${NAME:-default} is replaced"
+        default=None,
+        description="Python that takes the place of the command's first word; ${NAME:-default} is replaced",
     )
-    version: str | None = Field(None, description='version of SGLang that the flags were written for, such as "0.5.23"')
-    gpus: int = Field(1, ge=0, le=64, description="how many GPUs a launch occupies; 0 on a CPU")
+    version: str | None = Field(
+        default=None, description='version of SGLang that the flags were written for, such as "0.5.23"'
+    )
+    gpus: int = Field(default=1, ge=0, le=64, description="how many GPUs a launch occupies; 0 on a CPU")
     flags: dict[Flag, ValueField] = Field(
         default_factory=dict, description="flags of every launch; true is a bare flag"
     )
@@ -89,21 +94,26 @@ class PlannedLevel(Section):
 
     concurrency: int = Field(ge=1, le=4096, description="requests in flight, 1 to 4096")
     prompt_tokens: int | None = Field(
-        None, ge=1, le=2_000_000, description="length that prompts are brought to; left out, they stay as they are"
+        default=None,
+        ge=1,
+        le=2_000_000,
+        description="length that prompts are brought to; left out, they stay as they are",
     )
-    output_tokens: int = Field(256, ge=1, le=1_000_000, description="tokens asked for in each answer")
+    output_tokens: int = Field(default=256, ge=1, le=1_000_000, description="tokens asked for in each answer")
     requests: int | None = Field(
-        None, ge=1, le=1_000_000, description="requests measured; left out, twice the concurrency, at least 16"
+        default=None, ge=1, le=1_000_000, description="requests measured; left out, twice the concurrency, at least 16"
     )
-    weight: float = Field(1.0, gt=0, description="weight in the score, relative to the other levels")
+    weight: float = Field(default=1.0, gt=0, description="weight in the score, relative to the other levels")
 
 
 class Limits(Section):
     """What a winner must keep to."""
 
-    ttft_ms: float | None = Field(None, gt=0, description="most milliseconds to the first token, mean of a level")
-    itl_ms: float | None = Field(None, gt=0, description="most milliseconds between tokens, mean of a level")
-    memory_left_gb: float | None = Field(None, ge=0, description="least memory left on each GPU, in GB")
+    ttft_ms: float | None = Field(
+        default=None, gt=0, description="most milliseconds to the first token, mean of a level"
+    )
+    itl_ms: float | None = Field(default=None, gt=0, description="most milliseconds between tokens, mean of a level")
+    memory_left_gb: float | None = Field(default=None, ge=0, description="least memory left on each GPU, in GB")
 
 
 class BenchmarkPlan(Section):
@@ -111,23 +121,28 @@ class BenchmarkPlan(Section):
 
     levels: tuple[PlannedLevel, ...] = Field(min_length=1, description="list of loads, each with its concurrency")
     temperature: float = Field(
-        0.7, ge=0, le=2, description="sampling temperature, 0 to 2; 0 is greedy, which flatters speculation"
+        default=0.7, ge=0, le=2, description="sampling temperature, 0 to 2; 0 is greedy, which flatters speculation"
     )
-    seed: int = Field(1, ge=0, description="whole number that orders the prompts")
+    seed: int = Field(default=1, ge=0, description="whole number that orders the prompts")
     prompts: Word | None = Field(
-        None, description="JSONL file of prompts, one a line, relative to the space; left out, the bundled prompts"
+        default=None,
+        description="JSONL file of prompts, one a line, relative to the space; left out, the bundled prompts",
     )
     endpoint: Literal["/generate", "/v1/chat/completions", "/v1/completions"] = Field(
-        "/generate", description="where requests go: /generate, /v1/chat/completions or /v1/completions"
+        default="/generate", description="where requests go: /generate, /v1/chat/completions or /v1/completions"
     )
     ignore_eos: bool = Field(
-        True, description="true: answers run to output_tokens, so that every engine does equal work"
+        default=True, description="true: answers run to output_tokens, so that every engine does equal work"
     )
-    warm_up_s: float = Field(30.0, ge=0, le=3600, description="longest warm-up before each load, 0 to 3600 seconds")
+    warm_up_s: float = Field(
+        default=30.0, ge=0, le=3600, description="longest warm-up before each load, 0 to 3600 seconds"
+    )
     max_level_s: float | None = Field(
-        None, gt=0, le=86400, description="seconds after which a load starts no more requests"
+        default=None, gt=0, le=86400, description="seconds after which a load starts no more requests"
     )
-    request_timeout_s: float = Field(600.0, gt=0, le=86400, description="seconds after which a request has failed")
+    request_timeout_s: float = Field(
+        default=600.0, gt=0, le=86400, description="seconds after which a request has failed"
+    )
     limits: Limits = Field(default_factory=Limits, description="limits such as {ttft_ms: 2000}")
 
     def plan(self) -> dict[str, Any]:
@@ -139,5 +154,5 @@ class BenchmarkPlan(Section):
 class Budget(Section):
     """How long a search may go on unless the person says otherwise."""
 
-    trials: int = Field(40, ge=1, description="most configurations tried")
-    hours: float = Field(8.0, gt=0, description="most hours")
+    trials: int = Field(default=40, ge=1, description="most configurations tried")
+    hours: float = Field(default=8.0, gt=0, description="most hours")

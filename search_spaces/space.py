@@ -45,14 +45,14 @@ class Space(Section):
     model: Model
     engine: EngineProgram
     parameters: tuple[Parameter, ...] = Field(min_length=1, description="what may vary")
-    derived: tuple[Derived, ...] = Field((), description="flags that follow from parameters")
-    rules: tuple[Rule, ...] = Field((), description="what is never launched")
+    derived: tuple[Derived, ...] = Field(default=(), description="flags that follow from parameters")
+    rules: tuple[Rule, ...] = Field(default=(), description="what is never launched")
     baseline_values: dict[Name, ValueField] = Field(
         default_factory=dict,
         alias="baseline",
         description="what everything is compared with, by values that differ from the defaults",
     )
-    enqueue: tuple[Enqueued, ...] = Field((), description="configurations tried first, after the baseline")
+    enqueue: tuple[Enqueued, ...] = Field(default=(), description="configurations tried first, after the baseline")
     benchmark: BenchmarkPlan
     budget: Budget = Field(default_factory=Budget, description="trials and hours")
 
@@ -92,7 +92,7 @@ class Space(Section):
         return tuple((one, self.complete(one.assignment)) for one in self.enqueue)
 
     def suggest(self, trial: optuna.trial.BaseTrial) -> Assignment:
-        """The assignment of an Optuna trial. Only active parameters are asked for, each always with the same distribution."""
+        """The assignment of an Optuna trial: active parameters only, each always with the same distribution."""
         assignment: Assignment = {}
         for parameter in self.parameters:
             if parameter.exists(assignment):
@@ -135,7 +135,7 @@ class Space(Section):
         return None
 
     def label(self, assignment: Mapping[str, Value], against: Mapping[str, Value] | None = None) -> str:
-        """What differs from another assignment (the baseline's), as in ``speculation=nextn steps=3``; else ``baseline``."""
+        """What differs from the baseline or another assignment, as in ``speculation=nextn steps=3``."""
         here = self.complete(assignment)
         there = self.complete(self.baseline_values if against is None else against)
         changed = [

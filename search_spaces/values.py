@@ -15,7 +15,7 @@ _WORDS: dict[str, Value] = {"": None, "~": None, "null": None, "true": True, "fa
 
 
 def read_plain(text: str) -> Value:
-    """What an unquoted word of YAML means, by YAML 1.2: ``on``, ``off``, ``yes`` and ``no`` are words, ``1e-5`` a number."""
+    """What an unquoted word means by YAML 1.2: ``on``, ``off``, ``yes``, ``no`` are words, ``1e-5`` is a number."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Environment variables in a space: ``${NAME}`` and ``${NAME:-default}``, where a default may hold variables of its own."""
+"""Environment variables in a space: ``${NAME}`` and ``${NAME:-default}``; a default may hold variables too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXPANDED = (("model", "path"), ("engine", "interpreter"), ("engine", "environmen
 
 
 def home() -> Path:
-    """The folder that holds the installed rooms, ``${QUIETLANE_HOME}`` in a space unless the variable says otherwise."""
+    """The folder of the installed rooms: ``${QUIETLANE_HOME}`` in a space, unless the variable says otherwise."""
     return Path(__file__).resolve().parent.parent
 
 
