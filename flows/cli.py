@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import tempfile
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.surroundings import prepare
+from storage.redaction import redact
 
 prepare()
 
@@ -55,7 +59,9 @@ def tune(
         str | None, typer.Option(help="SQLAlchemy URL of the study.", envvar="QUIETLANE_STORAGE")
     ] = None,
     study: Annotated[str | None, typer.Option(help="Name of the study; an existing one is continued.")] = None,
-    engine: Annotated[str, typer.Option(help="sglang, or rehearsal: a stand-in whose figures are invented.")] = "sglang",
+    engine: Annotated[
+        str, typer.Option(help="sglang, or rehearsal: a stand-in whose figures are invented.")
+    ] = "sglang",
     output: Annotated[Path | None, typer.Option(help="Folder for logs, leaderboard and launch command.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the sampler.")] = 0,
     prompts: Annotated[Path | None, typer.Option(help="JSONL file, one prompt a line.")] = None,
@@ -134,10 +140,16 @@ def leaderboard(
     except KeyError:
         raise _refuse(f"there is no study {study!r} in {storage.split('@')[-1]}: see --storage") from None
     if as_json:
-        typer.echo(json.dumps([{"trial": row.number, "score": row.score, **row.facts.attributes()["quietlane"]} for row in rows]))
+        typer.echo(
+            json.dumps(
+                [{"trial": row.number, "score": row.score, **row.facts.attributes()["quietlane"]} for row in rows]
+            )
+        )
         return
     names, lines = as_rows(rows)
-    table = Table(*names, title=study + (" (REHEARSAL: invented figures)" if any(r.facts.rehearsal for r in rows) else ""))
+    table = Table(
+        *names, title=study + (" (REHEARSAL: invented figures)" if any(r.facts.rehearsal for r in rows) else "")
+    )
     for line in lines:
         table.add_row(*line)
     Console().print(table)
@@ -171,8 +183,16 @@ def check(space: Annotated[str, typer.Argument(help="A shipped space or the path
 
 
 def main() -> None:
-    """Entry point."""
-    app()
+    """Entry point. What nobody foresaw becomes a sentence too; its traceback goes to a file."""
+    try:
+        app()
+    except Exception as error:
+        path = Path(tempfile.gettempdir()) / f"quietlane-{os.getpid()}.traceback"
+        path.write_text(redact(traceback.format_exc()))
+        typer.echo(
+            f"quietlane: {type(error).__name__}: {redact(str(error))[:500]}; the details are in {path}", err=True
+        )
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

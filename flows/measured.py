@@ -107,17 +107,18 @@ def _once(
         gpus=search.gpus,
         start_timeout_s=search.parameters.start_timeout_s,
         history=search.history,
+        locks=None if search.rehearsal else search.locks,
     )
     launch_id = search.store.begin_launch(
         search.study_name,
         trial_number,
         purpose,
         configuration,
-        resolved,
-        search.environment_id,
-        search.program.argv(configuration, port),
-        log_path,
-        search.rehearsal,
+        resolved=resolved,
+        environment_id=search.environment_id,
+        command=engine.command,
+        log_path=log_path,
+        rehearsal=search.rehearsal,
     )
     measured = Measured(launch_id)
     with _recorded(search, launch_id, engine):
@@ -149,7 +150,7 @@ def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool
             raise EngineFailed(
                 Failure(
                     None, "serving", f"no request of {level.name} completed ({'; '.join(reasons[:2])[:300]})",
-                    "configuration", "look at the engine's log around the time of this level", "\n".join(reasons)[:4000],
+                    "configuration", "look at the engine's log at the time of this level", "\n".join(reasons)[:4000],
                 )
             )  # fmt: skip
         if stop_early and level is not search.plan.levels[-1] and search.board.hopeless(measured.throughput):

@@ -9,6 +9,7 @@ from search_spaces import Space
 
 # A rehearsed load says nothing about an engine: it is only long enough to show what a search looks like.
 _REHEARSED_TOKENS = 16
+_REHEARSED_REQUESTS = 4
 
 
 def measuring_plan(space: Space, parameters: TuneParameters) -> Plan:
@@ -20,7 +21,7 @@ def measuring_plan(space: Space, parameters: TuneParameters) -> Plan:
             concurrency=planned.concurrency,
             prompt_tokens=None if rehearsal else planned.prompt_tokens,
             output_tokens=_REHEARSED_TOKENS if rehearsal else planned.output_tokens,
-            requests=planned.concurrency if rehearsal else planned.requests,
+            requests=max(planned.concurrency, _REHEARSED_REQUESTS) if rehearsal else planned.requests,
         )
         for planned in section.levels
     )

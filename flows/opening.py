@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
+from search_spaces.checks import refusals
 
 import benchmark.prompts as prompts_module
 from benchmark.plan import Plan
 from benchmark.prompts import Prompt, PromptsError
 from engine.failure import Failure
 from engine.gpus import foreign_processes, visible_gpus
-from engine.knowledge import blame_over_launches
 from engine.locks import GpuLocks, HeldElsewhere
 from engine.ports import in_use
 from engine.preflight import Preflight
@@ -30,12 +31,11 @@ from flows.score_board import ScoreBoard
 from flows.voice import say
 from interconnect.environment import describe
 from search_spaces import Space, SpaceError, load
-from search_spaces.checks import refusals
 from storage import StorageError, Store
 from storage.optuna_study import claim, sweep_ghosts
 
 # A rehearsed engine starts in milliseconds and serves ten times faster than life unless its user says otherwise.
-_REHEARSAL = {"REHEARSAL_SPEED": "0", "REHEARSAL_TIME_SCALE": "0.1"}
+_REHEARSAL = {"REHEARSAL_SPEED": "0", "REHEARSAL_TIME_SCALE": "10"}
 
 
 @dataclass
@@ -57,7 +57,8 @@ class Search:
     history: StartHistory
     locks: GpuLocks
     seen: dict[str, int] = field(default_factory=dict)
-    failures: list[tuple[str, Failure]] = field(default_factory=list)
+    unexplained: list[tuple[str, Failure]] = field(default_factory=list)
+    """Failures since the last launch that worked that nobody can explain, each with its configuration's identity."""
 
     @property
     def rehearsal(self) -> bool:
@@ -68,10 +69,6 @@ class Search:
     def study_name(self) -> str:
         """Name of the study."""
         return self.study.study_name
-
-    def failing_alike(self) -> bool:
-        """Whether different configurations fail alike so often that the machine must be at fault."""
-        return blame_over_launches(self.failures) == "environment"
 
     def claim(self, trial: optuna.Trial) -> None:
         """Sign a trial, so that a later search can tell a trial in hand from one that its process left behind."""
@@ -119,19 +116,25 @@ def _writable_folder(folder: Path) -> Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise Refused(f"the output folder {folder} cannot be written ({error.strerror}): choose another with --output") from error
+        raise Refused(
+            f"the output folder {folder} cannot be written ({error.strerror}): choose another with --output"
+        ) from error
     return folder
 
 
 def _preflight(space: Space, program: Program, stack: ExitStack) -> Preflight:
     """The installed engine's own word on the baseline, and on every flag that the space may set."""
     preflight = stack.enter_context(Preflight(program))
-    answer = preflight.check(space.baseline_configuration())
+    answer = preflight.check(space.baseline())
     if not preflight.available:
-        say(f"No preflight: {preflight.unavailable_because}. Configurations are judged by launching them.", warning=True)
+        say(
+            f"No preflight: {preflight.unavailable_because}. Configurations are judged by launching them.", warning=True
+        )
         return preflight
     if not answer.accepted:
-        raise Refused(f"the installed engine rejects the baseline of {space.name}: {answer.rejection}; mend the space file")
+        raise Refused(
+            f"the installed engine rejects the baseline of {space.name}: {answer.rejection}; mend the space file"
+        )
     known = preflight.known_flags()
     unknown = sorted(
         target
@@ -195,6 +198,7 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
     Raises Refused with one sentence where the search must not start.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
+    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     with ExitStack() as stack:
         try:
             space = check_space(parameters)
@@ -220,13 +224,15 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
                 space=space.name,
                 space_yaml=space.model_dump_json(),
                 model=space.model.path,
-                baseline=space.baseline_configuration(),
+                baseline=space.baseline(),
                 plan=plan.model_dump(mode="json"),
                 rehearsal=rehearsal,
             )
         except (SpaceError, PromptsError, StorageError, HeldElsewhere) as error:
             raise Refused(str(error)) from error
-        weights = {level.name: planned.weight for level, planned in zip(plan.levels, space.benchmark.levels, strict=True)}
+        weights = {
+            level.name: planned.weight for level, planned in zip(plan.levels, space.benchmark.levels, strict=True)
+        }
         yield Search(
             parameters=parameters,
             space=space,

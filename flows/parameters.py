@@ -25,17 +25,26 @@ class TuneParameters(BaseModel):
         None, max_length=200, description="Name of the study; an existing one is continued. The space's name if empty."
     )
     engine: Literal["sglang", "rehearsal"] = Field(
-        "sglang", description="rehearsal is a stand-in without GPUs, for trying quietlane out: its figures are invented."
+        "sglang",
+        description="rehearsal is a stand-in without GPUs, for trying quietlane out: its figures are invented.",
     )
     output: Path = Field(
         Path("quietlane-runs"), description="Folder for logs, the leaderboard and the winning launch command."
     )
     seed: int = Field(0, ge=0, lt=2**32, description="Seed of the sampler and of the prompts' order.")
-    prompts: Path | None = Field(None, description="JSONL file, one prompt a line; the space's or the bundled ones if empty.")
-    port: int | None = Field(None, ge=1024, le=65535, description="Port of the engine on loopback; a free one if empty.")
+    prompts: Path | None = Field(
+        None, description="JSONL file, one prompt a line; the space's or the bundled ones if empty."
+    )
+    port: int | None = Field(
+        None, ge=1024, le=65535, description="Port of the engine on loopback; a free one if empty."
+    )
     gpus: tuple[int, ...] | None = Field(None, description="GPUs to use; as many as the space needs if empty.")
-    preflight: bool = Field(True, description="Let the installed SGLang resolve each configuration before it is launched.")
-    cross_check: bool = Field(False, description="Run sglang.bench_serving beside the baseline's and the winner's levels.")
+    preflight: bool = Field(
+        True, description="Let the installed SGLang resolve each configuration before it is launched."
+    )
+    cross_check: bool = Field(
+        False, description="Run sglang.bench_serving beside the baseline's and the winner's levels."
+    )
     start_timeout_s: float = Field(1800, ge=5, le=4 * 3600, description="Longest start of an engine, in seconds.")
 
     @field_validator("gpus")

@@ -3,5 +3,5 @@
 from __future__ import annotations
 
 
-class Refused(Exception):  # noqa: N818 - reads as what happened
+class Refused(Exception):
     """Bad input or a busy machine, found before anything was started; one sentence with the remedy."""

@@ -30,4 +30,6 @@ def enqueue_known(search: Search) -> None:
     if not search.board.baseline:
         study.enqueue_trial(space.fixed(space.baseline_assignment()))
     for enqueued, assignment in space.enqueued():
-        study.enqueue_trial(space.fixed(assignment), user_attrs={"note": f"{enqueued.name}: {enqueued.note}"}, skip_if_exists=True)
+        study.enqueue_trial(
+            space.fixed(assignment), user_attrs={"note": f"{enqueued.name}: {enqueued.note}"}, skip_if_exists=True
+        )

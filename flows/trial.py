@@ -8,7 +8,9 @@ from typing import Any
 import optuna
 from optuna.trial import TrialState
 
+from engine.configuration import Configuration
 from engine.failure import EngineFailed, Failure
+from engine.knowledge import blame_over_launches
 from engine.preflight import Answer
 from flows.measured import Measured, launch_and_measure
 from flows.opening import Search
@@ -19,7 +21,7 @@ from search_spaces.space import Assignment
 FEASIBLE = "feasible"
 
 
-class EnvironmentBroken(Exception):  # noqa: N818 - reads as what happened
+class EnvironmentBroken(Exception):
     """The machine, not a configuration, is at fault: the search stops and says what to mend."""
 
     def __init__(self, failure: Failure, why: str = "") -> None:
@@ -43,7 +45,9 @@ class Told:
         levels = ", ".join(f"{level} {value:.1f}" for level, value in facts.throughput.items())
         text = f"trial {self.number} ({facts.label}): {self.score:.3f} of the baseline; tok/s {levels}"
         if facts.acceptance:
-            text += "; acceptance length " + ", ".join(f"{level} {value:.2f}" for level, value in facts.acceptance.items())
+            text += "; acceptance length " + ", ".join(
+                f"{level} {value:.2f}" for level, value in facts.acceptance.items()
+            )
         if facts.reused_from is not None:
             text += f"; resolves to the same as trial {facts.reused_from}"
         if facts.stopped_early:
@@ -76,7 +80,7 @@ def _judged(search: Search, trial: optuna.Trial, assignment: Assignment, label: 
         "rehearsal": search.rehearsal,
     }
     if answer and not answer.accepted:
-        return _rejected(search, trial, answer, facts)
+        return _rejected(search, trial, configuration, answer, facts)
     twin = search.seen.get(facts["identity"])
     if twin is not None and not is_baseline:
         return _reused(search, trial, twin, facts)
@@ -94,6 +98,7 @@ def _judged(search: Search, trial: optuna.Trial, assignment: Assignment, label: 
 
 
 def _measured(search: Search, trial: optuna.Trial, measured: Measured, facts: dict[str, Any]) -> Told:
+    search.unexplained.clear()
     throughput = measured.throughput
     for step, level in enumerate(search.plan.levels):
         if level.name in throughput:
@@ -108,41 +113,43 @@ def _measured(search: Search, trial: optuna.Trial, measured: Measured, facts: di
         launch_id=measured.launch_id,
         throughput=throughput,
         acceptance={m.level.name: m.acceptance_length for m in levels if m.acceptance_length},
-        pcie_bytes_per_token={m.level.name: m.pcie_bytes_per_token for m in levels if m.pcie_bytes_per_token is not None},
+        pcie_bytes_per_token={
+            m.level.name: m.pcie_bytes_per_token for m in levels if m.pcie_bytes_per_token is not None
+        },
         stopped_early=measured.stopped_early,
     )
     return _tell(search, trial, complete, score)
 
 
-def _rejected(search: Search, trial: optuna.Trial, answer: Answer, facts: dict[str, Any]) -> Told:
+def _rejected(
+    search: Search, trial: optuna.Trial, configuration: Configuration, answer: Answer, facts: dict[str, Any]
+) -> Told:
     failure = Failure(None, "arguments", answer.rejection or "rejected", "configuration", "", answer.rejection or "")
-    configuration = search.space.configuration(search.space.suggest(trial))
     launch_id = search.store.begin_launch(
         search.study_name,
         trial.number,
         "trial",
         configuration,
-        None,
-        search.environment_id,
-        search.program.argv(configuration, search.parameters.port or 0),
-        None,
-        search.rehearsal,
+        environment_id=search.environment_id,
+        command=search.program.argv(configuration, search.parameters.port or 0),
+        rehearsal=search.rehearsal,
     )
     search.store.end_launch(launch_id, "rejected", failure)
     return _infeasible(search, trial, failure, {**facts, "launch_id": launch_id})
 
 
 def _failed(search: Search, trial: optuna.Trial, failure: Failure, facts: dict[str, Any]) -> Told:
-    broken = failure.blame == "environment" or facts["is_baseline"]
-    if not broken:
-        search.failures.append((facts["identity"], failure))
-        broken = search.failing_alike()
-    if broken:
+    if failure.blame == "unknown":
+        # A failure with a known cause is the configuration's; the same riddle under several ones is the machine's.
+        search.unexplained.append((facts["identity"], failure))
+    alike = search.unexplained if failure.blame == "unknown" else [(facts["identity"], failure)]
+    if facts["is_baseline"] or failure.blame in ("environment", "unknown"):
+        failure = blame_over_launches(alike, baseline_failed=facts["is_baseline"])
+    if failure.blame == "environment" or facts["is_baseline"]:
         complete = TrialFacts(**facts, failure=failure.sentence(), blame="environment", remedy=failure.remedy)
         for name, value in complete.attributes().items():
             trial.set_user_attr(name, value)
-        why = "the baseline itself failed: " if facts["is_baseline"] else "the environment is at fault: "
-        raise EnvironmentBroken(failure, why)
+        raise EnvironmentBroken(failure, "the baseline itself failed: " if facts["is_baseline"] else "")
     return _infeasible(search, trial, failure, facts)
 
 

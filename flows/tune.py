@@ -63,7 +63,13 @@ def _as_run(name: str, work: Callable[[], Told]) -> Told:
         outcome.append(told)
         return Completed(name="Infeasible" if told.facts.failure else "Completed", message=told.sentence())
 
-    run = task(trial, name="trial", task_run_name=name.replace("{", "(").replace("}", ")"), cache_policy=NO_CACHE, persist_result=False)
+    run = task(
+        trial,
+        name="trial",
+        task_run_name=name.replace("{", "(").replace("}", ")"),
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
     run(return_state=False)
     return outcome[0]
 
@@ -94,7 +100,10 @@ def _search(search: Search) -> str | None:
         number = proposal.trial.number
         say(f"[{done + 1}/{budget.trials}] trial {number}: {proposal.label}")
         try:
-            told = _as_run(f"{number} {proposal.label}"[:250], lambda p=proposal: run_trial(search, p.trial, p.assignment, p.label, p.is_baseline))  # type: ignore[misc]
+            told = _as_run(
+                f"{number} {proposal.label}"[:250],
+                lambda p=proposal: run_trial(search, p.trial, p.assignment, p.label, p.is_baseline),
+            )  # type: ignore[misc]
         except EnvironmentBroken as error:
             return str(error)
         say(f"  {told.sentence()}", warning=told.facts.failure is not None)
@@ -104,7 +113,7 @@ def _search(search: Search) -> str | None:
 
 
 @flow(name="tune", flow_run_name="tune-{parameters.space}", validate_parameters=True, persist_result=False)
-def tune(parameters: TuneParameters = TuneParameters()) -> Ending:
+def tune(parameters: TuneParameters) -> Ending:
     """Search one space for the fastest configuration and say how it compares with the baseline."""
     with open_search(parameters) as search:
         rehearsal = " REHEARSAL: a stand-in engine, every figure is invented." if search.rehearsal else ""

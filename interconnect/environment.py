@@ -86,7 +86,7 @@ def _versions(interpreter: str) -> dict[str, str]:
 
 
 def describe(interpreter: str, rehearsal: bool = False) -> dict[str, Any]:
-    """Host, GPUs, driver and the engine's versions; what cannot be read is left out, with the reason under ``missing``."""
+    """Host, GPUs, driver and the engine's versions; what cannot be read is under ``missing`` with the reason."""
     collectors: dict[str, Callable[[], Any]] = {"host": _host}
     if not rehearsal:
         collectors |= {"accelerators": _gpus, "versions": lambda: _versions(interpreter)}
@@ -94,7 +94,7 @@ def describe(interpreter: str, rehearsal: bool = False) -> dict[str, Any]:
     for name, collect in collectors.items():
         try:
             details[name] = collect()
-        except Exception as error:  # noqa: BLE001 - a fact that cannot be had is itself the fact
+        except Exception as error:
             details.setdefault("missing", {})[name] = f"{type(error).__name__}: {error}"[:300]
     return details
 

@@ -42,7 +42,10 @@ class TrialFacts:
 
     def attributes(self) -> dict[str, Any]:
         """User attributes for the trial, ours and the readable ones."""
-        shown: dict[str, Any] = {_KEY: {name: _plain(value) for name, value in asdict(self).items()}, "what": self.label}
+        shown: dict[str, Any] = {
+            _KEY: {name: _plain(value) for name, value in asdict(self).items()},
+            "what": self.label,
+        }
         if self.rehearsal:
             shown["engine"] = REHEARSED
         for level, value in self.throughput.items():
