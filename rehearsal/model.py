@@ -20,7 +20,7 @@ DRAFT_MS, DRAFT_ROW_MS, EXTEND_MS, EXTEND_ROW_MS = 1.40, 0.030, 1.00, 0.030
 VERIFY_ROW = 0.45  # of a row's cost, for each draft token that is verified beside the first
 CONTEXT_MS = 0.9  # a row's attention over 32,768 tokens
 FIRST_TOKEN_MS = 42.0
-PREFILL_TOKENS_A_S = 6200.0
+PREFILL_TOKENS_A_S = 12000.0
 # Chance that the n-th draft token is accepted, counted from the start of the step.
 ACCEPTED = (0.85, 0.67, 0.51, 0.36, 0.31, 0.25, 0.20, 0.16)
 LONG_CONTEXT = 32768
