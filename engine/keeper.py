@@ -222,6 +222,8 @@ class Keeper:
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self.on_terminate)
+        # Wakes us when the guard dies; so does the death of a later guard, which is our child.
+        _prctl(PR_SET_PDEATHSIG, signal.SIGCHLD)
         pid, reason = _start_engine(self.specification, oom_score)
         if pid is None:
             _tell("refused", reason=reason)
@@ -234,6 +236,9 @@ class Keeper:
                 grace_s = self.next_command(LOOK_S)
                 self.collect()
             self.end(grace_s or 0.0)
+        # Before the guard ends, by which the owner knows that all is free.
+        for lock in self.specification["locks"]:
+            os.close(lock)
         with contextlib.suppress(OSError):
             os.write(self.alive_pipe, b".")
         os._exit(0)
@@ -254,6 +259,7 @@ def guard(launch: str, keeper: int, watched: int) -> NoReturn:
     fired = [descriptor for descriptor, _ in events.poll()]
     if watched not in fired:
         events.unregister(0)
+        os.kill(keeper, signal.SIGCONT)  # in case that somebody stopped it
         fired = [descriptor for descriptor, _ in events.poll(STUCK_KEEPER_S * 1000)]
     stuck = not fired
     if not stuck and os.read(watched, 1):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import threading
@@ -15,7 +16,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from engine import keeper
-from engine.process_tree import Process, carriers, descendants, kill_until_none, process_table, read_process
+from engine.process_tree import (
+    Process,
+    carriers,
+    descendants,
+    kill_until_none,
+    process_table,
+    read_process,
+    signal_exactly,
+)
 
 
 class KeptTree:
@@ -133,6 +142,9 @@ class KeptTree:
             with contextlib.suppress(OSError, ValueError):
                 assert self._keeper.stdin is not None
                 self._keeper.stdin.write(json.dumps({"stop": grace_s}).encode() + b"\n")
+            for pid in (self._keeper.pid, self.keeper_pid):
+                if pid and (process := read_process(pid)) and process.state == "T":
+                    signal_exactly(process, signal.SIGCONT)
         while not self.gone and time.monotonic() < deadline:
             self.listen(0.5)
         if self.gone:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -201,13 +202,23 @@ class Engine:
         return self._tree.pid
 
     @property
+    def keeper_pid(self) -> int | None:
+        """The process that owns the tree for us; ``guard_pid`` is its parent, which does so in its place."""
+        return self._tree.keeper_pid
+
+    @property
+    def guard_pid(self) -> int | None:
+        """The keeper's guard."""
+        return self._tree.guard_pid
+
+    @property
     def phases(self) -> tuple[Phase, ...]:
         """The phases so far, of every rank."""
         return self._reader.phases
 
     def progress(self) -> Progress:
-        """The state of the start, now."""
-        return self._reader.progress(self.history, time.time())
+        """The state of the start, now; ``ready`` once HTTP has confirmed what the log says."""
+        return replace(self._reader.progress(self.history, time.time()), ready=self.ready)
 
     def process_ids(self) -> list[int]:
         """Every process of the tree, now."""
@@ -245,7 +256,13 @@ class Engine:
         failure = self._reader.failure(ended_by_itself)
         if failure is None:
             failure = self._unknown(self._how_it_ended(ended_by_itself), "See the end of its log.")
-        raise EngineFailed(failure)
+        if self._tree.keeper_killed and not self._reader.fatal:
+            failure = replace(failure, blame="transient")
+        raise EngineFailed(self._with_last_lines(failure))
+
+    def _with_last_lines(self, failure: Failure) -> Failure:
+        """What has no evidence of its own is shown by the end of the log."""
+        return failure if failure.evidence else replace(failure, evidence=evidence.last_lines(self.log_path)[-2000:])
 
     def _how_it_ended(self, status: int | None) -> str:
         if self._tree.keeper_killed:
@@ -269,12 +286,7 @@ class Engine:
         failure = self._unknown(cause, remedy)
         self.take_evidence()
         self.stop(grace_s=0.0)
-        lines = self.evidence.get("last lines", "")[-2000:]
-        raise EngineFailed(
-            Failure(
-                failure.rank, failure.phase, failure.cause, failure.blame, failure.remedy, lines or failure.evidence
-            )
-        )
+        raise EngineFailed(self._with_last_lines(failure))
 
     def _end_if_stalled(self, stalls: StallWatch) -> None:
         progress = self.progress()

@@ -94,12 +94,17 @@ def describe_process(pid: int) -> str:
         return f"pid {pid}"
 
 
+def listener(port: int) -> int | None:
+    """The pid of the process that listens on the port; ``None`` if there is none, or none that we may look into."""
+    sockets = listening_sockets(port)
+    return holder_among(sockets, psutil.pids()) if sockets else None
+
+
 def in_use(port: int) -> str | None:
     """Who holds the port, in words; ``None`` if a server could listen on it."""
     if can_bind(port):
         return None
-    sockets = listening_sockets(port)
-    pid = holder_among(sockets, psutil.pids()) if sockets else None
+    pid = listener(port)
     if pid is not None:
         return describe_process(pid)
-    return "a process that cannot be seen from here" if sockets else "a connection of another process"
+    return "a process that cannot be seen from here" if listening_sockets(port) else "a connection of another process"

@@ -1,9 +1,9 @@
 """Is a silent engine stalled, or is it working? Pure decisions on samples of its vital signs.
 
 A phase is stalled when it has outlived its history (or a generous default) and, for a while, there was no output, no
-CPU time, no I/O and no change of GPU memory. A compiler at work (kernels are built by ``nvcc`` for ten minutes and more,
-without a word) or weights that trickle from a slow disk are work. A collective that waits for a dead peer may burn a
-core for ever: where a busy core is the only sign of life, patience is longer but ends too.
+CPU time, no I/O and no change of GPU memory. A compiler at work (kernels are built by ``nvcc`` for ten minutes and
+more, without a word) or weights that trickle from a slow disk are work. A collective that waits for a dead peer may
+burn a core for ever: where a busy core is the only sign of life, patience is longer but ends too.
 """
 
 from __future__ import annotations
