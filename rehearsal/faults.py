@@ -45,7 +45,7 @@ def _one(text: str, ranks: int) -> Fault:
         if not number.isdigit():
             raise FaultError(f"REHEARSAL_FAULT: {text!r} wants a count of requests after '@', such as {kind}@100.")
         return Fault(kind, number=int(number))
-    stage, *rest = [part.strip() for part in where.split(":", 3)]
+    stage, *rest = [part.strip() for part in where.split(":", 2)]
     stage = {"kv": "mamba and KV cache", "": "target graphs"}.get(stage, stage)
     if stage not in STAGES:
         raise FaultError(f"REHEARSAL_FAULT: {stage!r} is no phase of a start; known are {', '.join(STAGES)}.")
@@ -67,7 +67,7 @@ def _one(text: str, ranks: int) -> Fault:
                 f"REHEARSAL_FAULT: {rest[1]!r} in {text!r} is no factor; write slow@weights:TP1:3."
             ) from None
     elif len(rest) > 1:
-        words = ":".join(rest[1:])
+        words = rest[1]
     return Fault(kind, stage, rank, factor, words)
 
 

@@ -142,7 +142,7 @@ def shards_bar(done: int, total: int, elapsed: float) -> str:
     """One redraw of the bar of the weights."""
     pace = f"{done / elapsed:5.2f}it/s" if done and elapsed else "?it/s"
     left = _clock(elapsed / done * (total - done)) if done else "?"
-    percent = 100 * done // total
+    percent = round(100 * done / total)
     pace = f" {pace}".replace("  ", " ") if done else " ?it/s"
     return f"\rMulti-thread loading shards: {percent:3d}% Completed | {done}/{total} [{_clock(elapsed)}<{left},{pace}]"
 
@@ -153,5 +153,5 @@ def capture_bar(size: int, avail: float, done: int, total: int, elapsed: float) 
     bar = "█" * (eighths // 8) + (BLOCKS[eighths % 8] if eighths % 8 else "")
     left = _clock(elapsed / done * (total - done)) if done else "?"
     pace = f"{elapsed / done:5.2f}s/it" if done else "?it/s"
-    progress = f"{100 * done // total:3d}%|{bar:<10}| {done}/{total} [{_clock(elapsed)}<{left}, {pace}]"
+    progress = f"{round(100 * done / total):3d}%|{bar:<10}| {done}/{total} [{_clock(elapsed)}<{left}, {pace}]"
     return f"\rCapturing batches (bs={size} avail_mem={avail:.2f} GB): {progress}"

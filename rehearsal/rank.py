@@ -38,13 +38,14 @@ class Rank:
     def __init__(self, place: Place, stages: tuple[Stage, ...], memory: Memory, settings: Settings,
                  faults: tuple[Fault, ...], channel: socket.socket) -> None:  # fmt: skip
         self.place, self.stages, self.memory, self.settings = place, stages, memory, settings
-        self.faults = tuple(fault for fault in faults if fault.rank == place.number)
+        self.faults = tuple(fault for fault in faults if fault.rank == place.number and fault.stage)
+        self.stubborn = any(fault.kind == "ignore-sigterm" for fault in faults)
         self.channel = channel
 
     def live(self) -> NoReturn:
         """Start, report after each stage, then wait for orders; never returns."""
         die_with_parent(f"rehearsal_TP{self.place.number}")
-        if any(fault.kind == "ignore-sigterm" for fault in self.faults):
+        if self.stubborn:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for stage in self.stages:
             self._play(stage)

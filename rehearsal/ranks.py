@@ -45,6 +45,8 @@ class Ranks:
 
     def __enter__(self) -> Ranks:
         signal.signal(signal.SIGQUIT, self._child_failed)
+        if any(fault.kind == "ignore-sigterm" for fault in self.faults):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for place in self.places:
             ours, theirs = socket.socketpair()
             pid = os.fork()

@@ -125,9 +125,7 @@ class Server:
     async def run(self, listener: socket.socket) -> int:
         """Serve until told to stop."""
         loop = asyncio.get_running_loop()
-        if "ignore-sigterm" in self.faults:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        else:
+        if "ignore-sigterm" not in self.faults:
             loop.add_signal_handler(signal.SIGTERM, self.ended.set)
         loop.add_signal_handler(signal.SIGINT, self.ended.set)
         for number, channel in enumerate(self.crew.channels):

@@ -84,7 +84,7 @@ class Started:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Start a rehearsal: ``start("--tp-size", "2", fault="...", REHEARSAL_SPEED="0")``; whatever it leaves is killed."""
+    """Start a rehearsal: ``start("--tp-size", "2", fault="...", REHEARSAL_SPEED="0")``; its leftovers are killed."""
     begun: list[Started] = []
 
     def begin(*flags: str, model: str = "/models/tiny", fault: str = "", **environment: str) -> Started:

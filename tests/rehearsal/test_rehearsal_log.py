@@ -108,5 +108,6 @@ def test_pauses_scale_with_the_speed(start):
     elapsed = [
         float(text) for text in re.findall(r"Capture target decode CUDA graph end\. elapsed=([\d.]+)", engine.log)
     ]
+    assert len(elapsed) == 2
     assert all(0.5 < seconds < 5 for seconds in elapsed)
     assert "Capturing batches" in engine.log
