@@ -27,7 +27,10 @@ _CAUSE, _EVIDENCE = 400, 4000  # characters kept
 
 @dataclass(frozen=True)
 class Row:
-    """One thing that is known; ``contains`` are literals of which each match has one (empty: always try)."""
+    """One thing that is known; ``contains`` are literals of which each match has one (empty: always try).
+
+    ``noise`` is a literal that proves a line harmless; ``exit_statuses`` are those that this row explains (negative: signals).
+    """
 
     name: str
     pattern: re.Pattern[str]
@@ -40,6 +43,7 @@ class Row:
     versions: str
     stalled: bool
     exit_statuses: frozenset[int]
+    noise: str
 
 
 @cache
@@ -60,6 +64,7 @@ def rows() -> tuple[Row, ...]:
             versions=row.get("versions", ""),
             stalled=row.get("stalled", False),
             exit_statuses=frozenset(row.get("exit_statuses", ())),
+            noise=row.get("noise", ""),
         )
         for row in data
     )
@@ -78,6 +83,16 @@ def find(text: str, phase: str = "", stalled: bool = False) -> tuple[Row, re.Mat
         if match is not None:
             return row, match
     return None
+
+
+@cache
+def _noise() -> tuple[bytes, ...]:
+    return tuple(row.noise.encode() for row in rows() if row.noise)
+
+
+def is_noise(line: bytes) -> bool:
+    """The line is known to be harmless, before any decoding."""
+    return any(literal in line for literal in _noise()) and b"Traceback" not in line
 
 
 def find_exit(exit_status: int | None) -> Row | None:

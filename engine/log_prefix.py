@@ -81,6 +81,9 @@ class Unwrapper:
                 message if message.at is not None else Message(message.rank, at, message.text, message.stamped)
                 for message in found
             ]
+        stamp = _STAMP.match(line)
+        if stamp is not None and line.find("[20", stamp.end()) < 0:  # nearly every line of an unwrapped log
+            return [Message(stamp["rank"].strip() or None, self._time(stamp["at"]), line[stamp.end() :], True)]
         stamps = list(_STAMP.finditer(line))
         if not stamps:
             text = self._bare(line)

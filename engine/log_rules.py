@@ -22,15 +22,17 @@ class Rule:
     phase: str
     contains: str
     pattern: re.Pattern[str]
+    versions: str
 
 
 @dataclass(frozen=True)
 class Event:
-    """What one message says; ``groups`` are the pattern's (``elapsed``, ``used``, ``left``, ``class``, ...)."""
+    """What one message says; ``groups`` are the pattern's (``elapsed``, ``used``, ``left``, ``class``, ...), ``versions`` those that say it so."""
 
     name: str
     phase: str
     groups: Mapping[str, str | None]
+    versions: str = ""
 
     def number(self, group: str) -> float | None:
         """The group as a number, ``None`` where the message does not say."""
@@ -47,9 +49,9 @@ class Frame:
 
 
 @cache
-def _data() -> dict[str, list[dict[str, Any]]]:
+def _data() -> dict[str, list[Any]]:
     text = resources.files("engine").joinpath("log_patterns.yaml").read_text(encoding="utf-8")
-    data: dict[str, list[dict[str, Any]]] = yaml.safe_load(text)
+    data: dict[str, list[Any]] = yaml.safe_load(text)
     return data
 
 
@@ -57,7 +59,7 @@ def _data() -> dict[str, list[dict[str, Any]]]:
 def rules() -> tuple[Rule, ...]:
     """Every message form, in the order in which they are tried."""
     return tuple(
-        Rule(row["event"], row.get("phase", ""), row["contains"], re.compile(row["pattern"]))
+        Rule(row["event"], row.get("phase", ""), row["contains"], re.compile(row["pattern"]), row["versions"])
         for row in _data()["messages"]
     )
 
@@ -69,9 +71,9 @@ def frames() -> tuple[Frame, ...]:
 
 
 @cache
-def literals() -> tuple[bytes, ...]:
+def needles() -> tuple[bytes, ...]:
     """One of these is in every message that a rule matches."""
-    return tuple(dict.fromkeys(rule.contains.encode() for rule in rules()))
+    return tuple(needle.encode() for needle in _data()["needles"])
 
 
 def event_of(text: str, stamped: bool) -> Event | None:
@@ -80,5 +82,21 @@ def event_of(text: str, stamped: bool) -> Event | None:
         if rule.contains in text:
             match = rule.pattern.search(text)
             if match is not None and match.start() <= (_FAR_STAMPED if stamped else _FAR_BARE):
-                return Event(rule.event, rule.phase, match.groupdict())
+                return Event(rule.event, rule.phase, match.groupdict(), rule.versions)
     return None
+
+
+_BAR = re.compile(
+    rb"(?:(?P<shards>Completed) \| |Capturing [\w ]*\([^)]*\): *\d+%\|[^|]*\| )(?P<done>\d+)/(?P<all>\d+) \["
+)
+
+
+def bar_of(line: bytes) -> Event | None:
+    """How far a progress bar is; ``None`` when the line draws none."""
+    if b"Completed | " not in line and b"Capturing " not in line:
+        return None
+    bars = list(_BAR.finditer(line))
+    if not bars:
+        return None
+    last = bars[-1]
+    return Event("shards" if last["shards"] else "batches", "", {k: last[k].decode() for k in ("done", "all")})

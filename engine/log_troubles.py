@@ -43,11 +43,14 @@ _NATIVE = ("terminate called", "Fatal Python error", "Segmentation fault", "Bus 
 _SIGQUIT = re.compile(r"Received sigquit from a child process|SIGQUIT received\. signum")
 
 # One of these is in every line that any of the above, or any row of the knowledge base, could be about.
-LITERALS = (
+NEEDLES = (
     b"rror", b"Traceback", b"xception", b"ailed", b"igquit", b"SIGQUIT", b"Killed", b"crashed", b"imeout", b"imed out",
-    b"No space", b"Xid", b"NCCL WARN", b"not available", b"terminate called", b"CRITICAL", b"atal", b"Not enough",
-    b"unbalanced", b"NaN detected", b"AER", b"aer_", b"oom-kill",
+    b"No space", b"Xid", b"NCCL WARN", b"not available", b"terminate called", b"CRITICAL", b"Not enough",
+    b"unbalanced", b"NaN detected", b"aer_unc", b"oom-kill", b"atal",
 )  # fmt: skip
+# None of the patterns of single lines matches without one of these.
+_SINGLE = ("rror", "died during", "crashed", "igquit", "SIGQUIT", "xception", "atchdog", "Killed", "terminate called",
+           "ault", "Connection", "roken pipe", "socket closed", "recv failed", "ECONNRESET", "heartbeat")  # fmt: skip
 
 
 @dataclass
@@ -184,6 +187,8 @@ class TroubleCollector:
 
     def _single(self, message: Message, rank: str | None, ready: bool) -> bool:
         text = message.text.strip()
+        if not any(literal in text for literal in _SINGLE):
+            return False
         if (refusal := _REFUSAL.search(text)) is not None:
             self._new("refusal", message, "main", ready, certain=True).cause = refusal["text"]
         elif (death := _DEATH.search(text)) is not None:

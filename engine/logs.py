@@ -21,8 +21,9 @@ from engine import knowledge
 from engine.failure import Failure
 from engine.log_phases import PhaseBook
 from engine.log_prefix import Message, Unwrapper, first_stamp, last_stamp
-from engine.log_rules import event_of, literals
-from engine.log_troubles import LITERALS, Trouble, TroubleCollector
+from engine.log_rules import bar_of, event_of, needles
+from engine.log_troubles import NEEDLES, Trouble, TroubleCollector
+from engine.log_version import NEEDLES as VERSION_NEEDLES
 from engine.log_version import Versions
 from engine.phase import PHASES, Phase
 from engine.progress import Progress, StartHistory, progress_of
@@ -52,6 +53,7 @@ class LogReader:
     def __init__(self, started_at: float | None = None) -> None:
         self._started_at = started_at
         self._carry = b""
+        self._bar = b""
         self._unwrapper = Unwrapper()
         self._versions = Versions()
         self._last_at = started_at
@@ -60,7 +62,7 @@ class LogReader:
     def _begin_again(self) -> None:
         self._book = PhaseBook(self._started_at)
         self._troubles = TroubleCollector()
-        self._wanted = (*literals(), *LITERALS)
+        self._wanted = tuple(needle for needle in (*needles(), *NEEDLES, *VERSION_NEEDLES) if needle != _AGAIN)
 
     # -- what is known so far
 
@@ -148,30 +150,49 @@ class LogReader:
         self._last_at = last_stamp(region) or self._last_at
         position = 0
         for begin, end in self._hits(region):
-            if self._troubles.open:
+            if self._wants_all:
                 position = self._read_on(region, position)
             if begin >= position:
                 self._line(region[begin:end])
                 position = end + 1
-        if self._troubles.open:
+        if self._wants_all:
             self._read_on(region, position)
+        if self._bar:
+            self._draw()
 
     def _hits(self, region: bytes) -> Iterator[tuple[int, int]]:
-        """Begin and end of each line in which a known literal occurs, in order."""
+        """Begin and end of each line in which a needle occurs, in order."""
         lines: dict[int, int] = {}
-        find, size = region.find, len(region)
-        for literal in self._wanted:
-            at = find(literal)
-            while at >= 0:
-                end = find(b"\n", at)
-                end = size if end < 0 else end
-                lines[region.rfind(b"\n", 0, at) + 1] = end
-                at = find(literal, end)
+        find, size, begin = region.find, len(region), 0
+        while begin < size:
+            # the dump of the arguments has twenty thousand characters: it is looked for first, and then left out
+            at = find(_AGAIN, begin)
+            end = size
+            if at >= 0:
+                end = region.rfind(b"\n", 0, at) + 1
+                after = find(b"\n", at)
+                lines[end] = after if after >= 0 else size
+            self._mark(region, begin, end, lines)
+            begin = lines[end] + 1 if at >= 0 else size
         return iter(sorted(lines.items()))
 
+    def _mark(self, region: bytes, begin: int, stop: int, lines: dict[int, int]) -> None:
+        find = region.find
+        for needle in self._wanted:
+            at = find(needle, begin, stop)
+            while at >= 0:
+                end = find(b"\n", at, stop)
+                end = stop if end < 0 else end
+                lines[region.rfind(b"\n", begin, at) + 1 or begin] = end
+                at = find(needle, end, stop)
+
+    @property
+    def _wants_all(self) -> bool:
+        return self._troubles.open or self._versions.reading_usage
+
     def _read_on(self, region: bytes, position: int) -> int:
-        """Reads every line while a traceback is open; returns where it stopped."""
-        while self._troubles.open and position < len(region):
+        """Reads every line while a traceback or a usage text lasts; returns where it stopped."""
+        while self._wants_all and position < len(region):
             end = region.find(b"\n", position)
             end = len(region) if end < 0 else end
             self._line(region[position:end])
@@ -180,24 +201,39 @@ class LogReader:
 
     def _peek(self, torn: bytes) -> None:
         """A bar without newline yet: how far it is."""
-        text = torn[-400:].decode("utf-8", "replace")
-        event = event_of(text, stamped=False)
-        if event is not None and event.name in ("shards", "batches"):
+        event = bar_of(torn[-400:])
+        if event is not None:
+            self._book.apply(event, None, None)
+
+    def _draw(self) -> None:
+        event, self._bar = bar_of(self._bar), b""
+        if event is not None:
             self._book.apply(event, None, None)
 
     def _line(self, raw: bytes) -> None:
-        line = raw.decode("utf-8", "replace")
-        self._versions.read_line(line)
-        for message in self._unwrapper.messages(line):
+        stamps = raw.count(b"[20")
+        if not stamps and (b"Completed | " in raw or b"Capturing " in raw) and not self._wants_all:
+            self._bar = raw  # of a run of bars only the last says anything
+            return
+        if self._bar:
+            self._draw()
+        if stamps <= 1 and knowledge.is_noise(raw):
+            return
+        for message in self._unwrapper.messages(raw.decode("utf-8", "replace")):
+            self._versions.read_line(message.text)
             self._message(message)
 
     def _message(self, message: Message) -> None:
-        event = event_of(message.text, message.stamped)
-        if event is None:
+        if self._book.ready and _AGAIN.decode() not in message.text:
             self._trouble(message)
             return
-        if event.name in ("shards", "batches"):
-            self._book.apply(event, None, None)
+        event = event_of(message.text, message.stamped)
+        if event is None:
+            bar = None if message.stamped else bar_of(message.text.encode())
+            if bar is not None:
+                self._book.apply(bar, None, None)
+            else:
+                self._trouble(message)
             return
         if self._troubles.open:
             self._troubles.close()
@@ -209,10 +245,10 @@ class LogReader:
             return
         if event.name in ("begin", "end", "ready"):
             self._troubles.forget_unproven()
-        self._versions.read_event(message.text)
+        self._versions.read_wording(event.versions)
         self._book.apply(event, message.rank, message.at)
         if self._book.ready:
-            self._wanted = (_AGAIN, *LITERALS)
+            self._wanted = NEEDLES
 
     def _arguments(self, dump: str, message: Message) -> None:
         if self._book.ready or self._troubles.fatal:
