@@ -45,7 +45,7 @@ def measure(
     Throughput is output tokens of completed requests over the whole time from the first start to the last end,
     its beginning and its tail included, as ``sglang.bench_serving`` has it.
     """
-    return run_loop(_guarded(_measure(url, level, prompts, plan, observers), check))
+    return run_loop(guarded(_measure(url, level, prompts, plan, observers), check))
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -83,7 +83,7 @@ def _in_thread(work: Coroutine[Any, Any, T]) -> T:
     return outcome[0]
 
 
-async def _guarded(work: Coroutine[Any, Any, T], check: Callable[[], None] | None) -> T:
+async def guarded(work: Coroutine[Any, Any, T], check: Callable[[], None] | None) -> T:
     """The work's result, or at once what ``check`` raises."""
     if check is None:
         return await work
