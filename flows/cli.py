@@ -16,7 +16,6 @@ from rich.console import Console
 from rich.table import Table
 
 from flows.surroundings import prepare
-from storage.redaction import redact
 
 prepare()
 
@@ -187,11 +186,12 @@ def main() -> None:
     try:
         app()
     except Exception as error:
+        from storage.redaction import redact  # noqa: PLC0415 - brings the whole of SQLAlchemy
+
         path = Path(tempfile.gettempdir()) / f"quietlane-{os.getpid()}.traceback"
         path.write_text(redact(traceback.format_exc()))
-        typer.echo(
-            f"quietlane: {type(error).__name__}: {redact(str(error))[:500]}; the details are in {path}", err=True
-        )
+        what = f"{type(error).__name__}: {redact(str(error))[:500]}"
+        typer.echo(f"quietlane: {what}; the details are in {path}", err=True)
         sys.exit(FAILED)
 
 

@@ -59,7 +59,7 @@ def _script(search: Search, winner: Standing, lines: list[LevelComparison]) -> s
     launches = search.store.launches(search.study_name)
     launch = next(one for one in launches if one.id == winner.facts.launch_id)
     environment = {**search.program.environment, **launch.configuration.environment}
-    versions = search.store.environment(launch.environment_id).details.get("versions", {})
+    versions = search.store.environment(search.environment_id).details.get("versions", {})
     facts = [
         f"study {search.study_name}, trial {winner.number} ({winner.facts.label})",
         "measured with " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "unknown versions"),

@@ -13,25 +13,28 @@ _REHEARSED_REQUESTS = 4
 
 
 def measuring_plan(space: Space, parameters: TuneParameters) -> Plan:
-    """The space's benchmark section as a plan; brief, with the same concurrencies, for the rehearsal engine."""
-    section = space.benchmark
-    rehearsal = parameters.engine == "rehearsal"
-    levels = tuple(
-        Level(
-            concurrency=planned.concurrency,
-            prompt_tokens=None if rehearsal else planned.prompt_tokens,
-            output_tokens=_REHEARSED_TOKENS if rehearsal else planned.output_tokens,
-            requests=max(planned.concurrency, _REHEARSED_REQUESTS) if rehearsal else planned.requests,
-        )
-        for planned in section.levels
-    )
-    names = [level.name for level in levels]
-    distinct = tuple(level for i, level in enumerate(levels) if level.name not in names[:i])
-    return Plan(
-        levels=distinct,
-        prompts=parameters.prompts,
-        temperature=section.temperature,
-        ignore_eos=section.ignore_eos,
-        seed=section.seed,
-        warm_up_s=0.0 if rehearsal else section.warm_up_s,
-    )
+    """The space's benchmark section as a plan; brief, with the same concurrencies, for the rehearsal engine.
+
+    A level that occurs twice is measured once.
+    """
+    plan = Plan.model_validate({**space.benchmark.plan(), "prompts": parameters.prompts or space.benchmark.prompts})
+    levels = tuple({level.name: level for level in plan.levels}.values())
+    if parameters.engine == "rehearsal":
+        brief = {level.concurrency: _rehearsed(level) for level in levels}
+        return plan.model_copy(update={"levels": tuple(brief.values()), "warm_up_s": 0.0})
+    return plan.model_copy(update={"levels": levels})
+
+
+def level_weights(space: Space, plan: Plan) -> dict[str, float]:
+    """Weight of each level in the score, by the level's name in the plan."""
+    weights: dict[str, float] = {}
+    for planned in space.benchmark.levels:
+        for level in plan.levels:
+            asked_alike = level.prompt_tokens in (planned.prompt_tokens, None)
+            if level.concurrency == planned.concurrency and asked_alike:
+                weights.setdefault(level.name, planned.weight)
+    return weights
+
+
+def _rehearsed(level: Level) -> Level:
+    return Level(level.concurrency, None, _REHEARSED_TOKENS, max(level.concurrency, _REHEARSED_REQUESTS))

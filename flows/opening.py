@@ -24,7 +24,7 @@ from engine.preflight import Preflight
 from engine.program import Program
 from engine.progress import StartHistory
 from engine.reap import reap_leftovers
-from flows.measuring_plan import measuring_plan
+from flows.measuring_plan import level_weights, measuring_plan
 from flows.parameters import TuneParameters
 from flows.refused import Refused
 from flows.score_board import ScoreBoard
@@ -230,9 +230,6 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             )
         except (SpaceError, PromptsError, StorageError, HeldElsewhere) as error:
             raise Refused(str(error)) from error
-        weights = {
-            level.name: planned.weight for level, planned in zip(plan.levels, space.benchmark.levels, strict=True)
-        }
         yield Search(
             parameters=parameters,
             space=space,
@@ -245,7 +242,7 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             gpus=gpus,
             environment_id=environment_id,
             folder=folder,
-            board=ScoreBoard(weights),
+            board=ScoreBoard(level_weights(space, plan)),
             history=StartHistory(),
             locks=locks,
         )

@@ -55,7 +55,7 @@ class Told:
         return text + (" [REHEARSAL]" if facts.rehearsal else "")
 
 
-def run_trial(search: Search, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool) -> Told:
+def run_trial(search: Search, *, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool) -> Told:
     """Preflight, launch, measure, tell. Every end is told to Optuna, the accidental one too.
 
     Raises EnvironmentBroken where the search cannot go on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from flows.surroundings import prepare
 
@@ -54,6 +55,11 @@ def propose(search: Search) -> Proposal | None:
     return None
 
 
+def _braceless(name: str) -> str:
+    """A name that Prefect does not take for a template."""
+    return name.replace("{", "(").replace("}", ")")[:250]
+
+
 def _as_run(name: str, work: Callable[[], Told]) -> Told:
     """The work as a run of its own in Prefect, whose final state says what came out."""
     outcome: list[Told] = []
@@ -63,14 +69,8 @@ def _as_run(name: str, work: Callable[[], Told]) -> Told:
         outcome.append(told)
         return Completed(name="Infeasible" if told.facts.failure else "Completed", message=told.sentence())
 
-    run = task(
-        trial,
-        name="trial",
-        task_run_name=name.replace("{", "(").replace("}", ")"),
-        cache_policy=NO_CACHE,
-        persist_result=False,
-    )
-    run(return_state=False)
+    in_prefect = task(name="trial", task_run_name=_braceless(name), cache_policy=NO_CACHE, persist_result=False)
+    in_prefect(trial)()
     return outcome[0]
 
 
@@ -100,10 +100,7 @@ def _search(search: Search) -> str | None:
         number = proposal.trial.number
         say(f"[{done + 1}/{budget.trials}] trial {number}: {proposal.label}")
         try:
-            told = _as_run(
-                f"{number} {proposal.label}"[:250],
-                lambda p=proposal: run_trial(search, p.trial, p.assignment, p.label, p.is_baseline),
-            )  # type: ignore[misc]
+            told = _as_run(f"{number} {proposal.label}", partial(run_trial, search, **vars(proposal)))
         except EnvironmentBroken as error:
             return str(error)
         say(f"  {told.sentence()}", warning=told.facts.failure is not None)
