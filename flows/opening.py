@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import optuna
-from search_spaces.checks import refusals
 
 import benchmark.prompts as prompts_module
 from benchmark.plan import Plan
@@ -31,6 +30,7 @@ from flows.score_board import ScoreBoard
 from flows.voice import say
 from interconnect.environment import describe
 from search_spaces import Space, SpaceError, load
+from search_spaces.checks import refusals
 from storage import StorageError, Store
 from storage.optuna_study import claim, sweep_ghosts
 
