@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         return 2
     say(chosen.version, "rehearsal", version=chosen.version, directions=directions(chosen))
     try:
-        args, remarks = resolution.resolve(asked, chosen)
+        args, remarks = resolution.resolve(asked, chosen, os.environ)
     except resolution.Rejected as no:
         parent_exception(no.kind, no.text, no.file, no.line, no.function)
         return 1

@@ -85,6 +85,7 @@ class Times(NamedTuple):
     draft_tokens: int
     acceptance: tuple[float, ...]
     prefill_tokens_a_s: float
+    replicas: int
     fixed_ttft: float | None
     fixed_tpot: float | None
     fixed_chunk: int | None
@@ -98,7 +99,7 @@ class Times(NamedTuple):
         """One step of a batch: a forward pass, or drafts and their verification."""
         if self.fixed_tpot is not None:
             return self.fixed_tpot * (self.fixed_chunk or 1)
-        rows = max(1.0, running)
+        rows = max(1.0, running / self.replicas)
         many = min(1.0, (rows - 1) / 31)
         common = _between(self.compute, many) * COMPUTE_MS + _between(self.reduce, many) * REDUCE_MS
         by_row = self.row * _between(self.compute, many)
@@ -121,7 +122,7 @@ class Times(NamedTuple):
 
     def prefill_ms(self, tokens: int) -> float:
         """Time that a prompt keeps the machine busy."""
-        return 0.0 if self.fixed_ttft is not None else tokens / self.prefill_tokens_a_s * 1000
+        return 0.0 if self.fixed_ttft is not None else tokens / self.prefill_tokens_a_s / self.replicas * 1000
 
     def first_token_ms(self) -> float:
         """What a first token costs beside its prompt."""
@@ -154,8 +155,10 @@ def times(args: dict[str, Any], environment: dict[str, str], settings: Settings,
     else:
         heavier = (8 / width) ** 0.8 if is_big(args) else 0.8
         compute = [part * heavier for part in compute]
-        reduce = [part * (width - 1) / 7 for part in reduce]
-        row = ROW_MS
+        # No all-reduce crosses the sockets at four or fewer, so a narrower one is cheaper than its share of traffic.
+        reduce = [part * (width - 1) / 7 * (1.0 if width > 4 else 0.8) for part in reduce]
+        # Stages of a pipeline work on different requests at once, with some bubbles.
+        row = ROW_MS * heavier / (1 if args["pp_size"] == 1 else 0.85 * args["pp_size"])
     # What no table holds: a configuration's own half percent.
     told = {
         name: value for name, value in args.items() if name not in ("port", "host", "random_seed", "dist_init_addr")
@@ -175,6 +178,7 @@ def times(args: dict[str, Any], environment: dict[str, str], settings: Settings,
         args["speculative_num_draft_tokens"] or 0,
         acceptance,
         PREFILL_TOKENS_A_S * prefill / whole,
+        args["dp_size"],
         settings.ttft_ms,
         settings.tpot_ms,
         settings.tokens_per_chunk if settings.tpot_ms is not None else None,

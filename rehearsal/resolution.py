@@ -5,6 +5,7 @@ A selection of its rules, for an SM120 or SM90 machine (or ``--device cpu``); th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rehearsal.settings import Settings
@@ -36,7 +37,7 @@ def is_hybrid(args: dict[str, Any]) -> bool:
     return not any(family in name for family in ("llama", "mistral", "gemma", "gpt"))
 
 
-def _speculation(args: dict[str, Any], says: list[str]) -> None:
+def _speculation(args: dict[str, Any], environment: Mapping[str, str], says: list[str]) -> None:
     if args["speculative_algorithm"] == "NEXTN":
         args["speculative_algorithm"] = "EAGLE"
     algorithm = args["speculative_algorithm"]
@@ -71,7 +72,7 @@ def _speculation(args: dict[str, Any], says: list[str]) -> None:
         raise _spec("ValueError", "trtllm_mha backend only supports topk = 1 for speculative decoding.", 1177)
     if args["speculative_use_rejection_sampling"] and topk != 1:
         raise _spec("ValueError", "--speculative-use-rejection-sampling requires --speculative-eagle-topk 1.", 1222)
-    if args["pp_size"] > 1:
+    if args["pp_size"] > 1 and environment.get("SGLANG_ENABLE_PP_SPEC") not in ("1", "true", "True"):
         text = "PP + speculative decoding (MTP) is only supported on prefill nodes."
         raise Rejected("ValueError", text, "arg_groups/validation_hook.py", 140, "validate_pp_speculation")
 
@@ -155,7 +156,9 @@ def _sizes(args: dict[str, Any], settings: Settings) -> None:
     args["context_length"] = args["context_length"] or (262144 if is_big(args) else 32768)
 
 
-def resolve(asked: dict[str, Any], settings: Settings) -> tuple[dict[str, Any], tuple[str, ...]]:
+def resolve(
+    asked: dict[str, Any], settings: Settings, environment: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """(every argument as it will be used, what the log says about it); raises Rejected."""
     args = dict(asked)
     says: list[str] = []
@@ -167,7 +170,7 @@ def resolve(asked: dict[str, Any], settings: Settings) -> tuple[dict[str, Any], 
     _attention(args, settings)
     _parallelism(args, says)
     if args["speculative_algorithm"]:
-        _speculation(args, says)
+        _speculation(args, environment, says)
     if is_hybrid(args) and args["device"] == "cuda":
         _mamba(args, says)
     elif is_hybrid(args):

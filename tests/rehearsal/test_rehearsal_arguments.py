@@ -12,7 +12,9 @@ BASE = ["--model-path", "/m/Qwen3.5-397B-A17B-NVFP4", "--tp-size", "8"]
 
 
 def resolved(*flags: str, version: str = "0.5.23") -> dict[str, Any]:
-    return resolution.resolve(arguments.parse([*BASE, *flags], arguments.load_flags(version)), settings.Settings())[0]
+    return resolution.resolve(arguments.parse([*BASE, *flags], arguments.load_flags(version)), settings.Settings(), {})[
+        0
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,8 @@ def test_a_setting_that_cannot_be_is_refused_in_one_sentence(start):
         (["--mamba-radix-cache-strategy", "extra_buffer", "--linear-attn-backend", "flashinfer"], "ValueError",
          "extra_buffer is not supported"),
         (["--page-size", "48"], "AssertionError", "must be divisible by the other"),
-        (["--attention-backend", "trtllm_mha", "--kv-cache-dtype", "fp8_e4m3"], "ValueError", "does not support fp8_e4m3"),
+        (["--attention-backend", "trtllm_mha", "--kv-cache-dtype", "fp8_e4m3"], "ValueError",
+         "does not support fp8_e4m3"),
         (["--chunked-prefill-size", "1000", "--page-size", "64"], "ValueError", "divisible by page_size"),
         (["--pp-size", "2", "--speculative-algorithm", "NEXTN"], "ValueError", "only supported on prefill nodes"),
     ],

@@ -29,7 +29,7 @@ def test_a_crashing_rank_ends_everything_as_sglang_does(start):
         "Received sigquit from a child process. It usually means the child failed."
     )
     assert "Uvicorn running" not in log
-    assert "TP0] Capture target decode CUDA graph begin" in log
+    assert " TP3] Capture target decode CUDA graph begin." in log
 
 
 def test_a_killed_rank_is_reported_with_its_exit_code(start):
@@ -177,7 +177,7 @@ def test_faults_are_read_with_stage_rank_factor_and_text():
 def _planned(*flags: str, model: str = "/m/Qwen3.5-397B-A17B-NVFP4"):
     table = arguments.load_flags("0.5.23")
     asked = arguments.parse(["--model-path", model, "--tp-size", "8", *flags], table)
-    args, _ = resolution.resolve(asked, settings.Settings())
+    args, _ = resolution.resolve(asked, settings.Settings(), {})
     return args, memory.plan(args, settings.Settings())
 
 

@@ -92,7 +92,7 @@ def test_dp_and_pp_ranks_are_processes_of_their_own(start):
 
 
 def test_eight_ranks_start_within_six_tenths_of_a_second_of_processor_time(start):
-    """Processor time rather than wall time, so that a busy machine cannot fail it: two cores give 0.3 s of wall time."""
+    """Processor time rather than wall time, so that a busy machine cannot fail it."""
     spent = []
     for _ in range(3):
         engine = start("--tp-size", "8", model="/models/Qwen3.5-397B-A17B-NVFP4").until_ready()
