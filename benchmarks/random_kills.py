@@ -5,8 +5,8 @@
 Each round starts a process of its own that owns an engine (the *flow*), waits a random while, and kills a random
 choice of flow, guard, keeper, engine parent and ranks with SIGKILL, in random order, perhaps after deleting the log or
 filling the disk (a limit on the size of files: writes fail as they do on a full disk). Afterwards it counts processes
-that carry the round's mark, the port, the locks, and the memory of the GPUs. Where flow, guard and keeper were all killed, nobody
-was left to clean up, and the next start's ``reap_leftovers`` is called, as it would be.
+that carry the round's mark, the port, the locks, and the memory of the GPUs. Where flow, guard and keeper were all
+killed, nobody was left to clean up, and the next start's ``reap_leftovers`` is called, as it would be.
 
 The engine is the tests' own (forked ranks, one in a session of its own, SIGTERM ignored); ``--gpus 0,1 -- PYTHON -m
 sglang.launch_server ...`` takes a real one.
@@ -22,13 +22,13 @@ import random
 import resource
 import select
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
@@ -51,50 +51,66 @@ FULL_DISK_BYTES = 600
 NEAR_GB = 0.5
 
 
-def be_the_flow(log: str, port: int, gpus: tuple[int, ...], disk_full: bool, command: list[str]) -> None:
-    """Own an engine until killed; tell its pids on stdout whenever they have changed."""
-    if disk_full:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
-    engine = Engine(Program(tuple(command)), Configuration(), log_path=Path(log), port=port, gpus=gpus)
+class Flow:
+    """A forked process of its own that owns an engine, and what it tells of it. (A fork, since imports take longer.)"""
+
+    def __init__(self, mark: str, engine: Engine, locks: Path, disk_full: bool) -> None:
+        self.heard = b""
+        self.who: dict[str, Any] = {}
+        self.pipe, telling = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.environ |= {MARK: mark, LOCKS_VARIABLE: str(locks)}
+                if disk_full:
+                    resource.setrlimit(resource.RLIMIT_FSIZE, (FULL_DISK_BYTES, FULL_DISK_BYTES))
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                own_until_killed(engine, telling)
+            finally:
+                os._exit(0)
+        os.close(telling)
+
+    def listen(self, until: str, limit_s: float) -> None:
+        """Hear who is who, up to that state or for so long."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline and self.who.get("state") != until:
+            if not select.select([self.pipe], [], [], 0.05)[0]:
+                continue
+            piece = os.read(self.pipe, 65536)
+            if not piece:
+                break
+            *lines, self.heard = (self.heard + piece).split(b"\n")
+            if lines:
+                self.who = json.loads(lines[-1])
+
+    def wait(self) -> None:
+        """Until it has ended; it must have been killed."""
+        os.waitpid(self.pid, 0)
+        os.close(self.pipe)
+
+
+def own_until_killed(engine: Engine, telling: int) -> None:
+    """Start and check; one JSON line for each new state: who is who."""
+
+    def tell(state: str) -> None:
+        ranks = [pid for pid in engine.process_ids() if pid != engine.pid]
+        who = {"state": state, "guard": engine.guard_pid, "keeper": engine.keeper_pid, "engine": engine.pid}
+        os.write(telling, json.dumps({**who, "ranks": ranks}).encode() + b"\n")
+
     with contextlib.suppress(EngineFailed), engine:
         engine.start()
-        tell(engine, "started")
+        tell("started")
         for _ in engine.starting():
             pass
-        tell(engine, "ready")
+        tell("ready")
         while True:
             engine.check()
             time.sleep(0.05)
 
 
-def tell(engine: Engine, state: str) -> None:
-    """One JSON line: who is who."""
-    ranks = [pid for pid in engine.process_ids() if pid != engine.pid]
-    who = {"state": state, "guard": engine.guard_pid, "keeper": engine.keeper_pid, "engine": engine.pid, "ranks": ranks}
-    print(json.dumps(who), flush=True)
-
-
 def marked(mark: str) -> list[int]:
     """Every process that carries the mark in its environment."""
     return [pid for pid in process_table() if environment_of(pid).get(MARK) == mark]
-
-
-def listen(flow: subprocess.Popen[bytes], until: str, limit_s: float) -> dict[str, object]:
-    """What the flow tells, up to ``until`` or for so long."""
-    assert flow.stdout is not None
-    told: dict[str, object] = {}
-    deadline = time.monotonic() + limit_s
-    text = b""
-    while time.monotonic() < deadline and told.get("state") != until:
-        if not select.select([flow.stdout], [], [], 0.05)[0]:
-            continue
-        piece = os.read(flow.stdout.fileno(), 65536)
-        if not piece:
-            break
-        text += piece
-        for line in text.split(b"\n")[:-1]:
-            told = json.loads(line)
-    return told
 
 
 @dataclass
@@ -114,10 +130,10 @@ class Round:
         return not (self.processes or self.port_held or self.locks_held or self.memory_left_gb > NEAR_GB)
 
 
-def kill(pid: object) -> None:
+def kill(pid: int) -> None:
     """SIGKILL, if there is such a process."""
     with contextlib.suppress(OSError):
-        os.kill(int(str(pid)), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
 
 def one_round(
@@ -129,17 +145,13 @@ def one_round(
     log, port = folder / f"{mark}.log", free_port()
     memory_before = memory_used_gb(gpus)
     disk_full = dice.random() < 0.15
-    flags = ["--log", str(log), "--port", str(port), "--gpus", ",".join(map(str, gpus))]
-    bad_manners = [flag for flag in ("--ignore-term", "--own-session", "--grandchild") if dice.random() < 0.5]
-    flow = subprocess.Popen(
-        [sys.executable, __file__, "--as-flow", *flags, *(["--disk-full"] if disk_full else []), "--", *command]
-        + (bad_manners if command == FAKE_COMMAND else []),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, MARK: mark, LOCKS_VARIABLE: str(folder / "locks")},
-    )
+    manners = [flag for flag in ("--ignore-term", "--own-session", "--grandchild") if dice.random() < 0.5]
+    # The engine inherits the mark from the flow that starts it.
+    program = Program((*command, *(manners if command == FAKE_COMMAND else [])), {MARK: mark})
+    flow = Flow(mark, Engine(program, Configuration(), log_path=log, port=port, gpus=gpus), folder / "locks", disk_full)
     when = dice.choice(("at once", "loading", "ready", "ready"))
-    who = {} if when == "at once" else listen(flow, "started" if when == "loading" else "ready", ready_s)
+    if when != "at once":
+        flow.listen("started" if when == "loading" else "ready", ready_s)
     time.sleep(dice.uniform(0, 0.6 if when == "at once" else 0.2))
     outcome.deeds.append(f"{when}{', disk full' if disk_full else ''}:")
     if dice.random() < 0.2:
@@ -148,23 +160,21 @@ def one_round(
     victims = dice.sample(VICTIMS, dice.choice((1, 1, 2, 2, 3)))
     for victim in victims:
         outcome.deeds.append(victim)
-        ranks = who.get("ranks")
-        ranks = ranks if isinstance(ranks, list) else []
+        ranks = flow.who.get("ranks", [])
         if victim == "flow":
-            flow.kill()
+            kill(flow.pid)
         elif victim in ("rank", "all ranks"):
             for pid in ranks if victim == "all ranks" else dice.sample(ranks, min(1, len(ranks))):
                 kill(pid)
-        elif who:
-            kill(who[victim])
+        elif flow.who:
+            kill(flow.who[victim])
         time.sleep(dice.choice((0.0, 0.0, dice.uniform(0, 0.05))))
     began = time.monotonic()
     if "flow" not in victims:
         time.sleep(0.1)
-        flow.send_signal(dice.choice((signal.SIGKILL, signal.SIGTERM)))  # SIGTERM: Python's default, no cleaning up
+        # SIGTERM by Python's default: no block is left in order, nothing is cleaned up.
+        os.kill(flow.pid, dice.choice((signal.SIGKILL, signal.SIGTERM)))
     flow.wait()
-    assert flow.stdout is not None
-    flow.stdout.close()
     # The flow is always killed, in the end; with guard and keeper too, nobody is left.
     nobody_left = {"guard", "keeper"} <= set(victims)
     count(outcome, mark, port, gpus, memory_before, folder, nobody_left)
@@ -256,16 +266,9 @@ def main() -> int:
     parser.add_argument("--ready-s", type=float, default=20.0, help="how long a round waits for the engine to be ready")
     parser.add_argument("--limit-s", type=float, default=10.0, help="by then everything must be gone")
     parser.add_argument("--quiet", action="store_true", help="print failing rounds and the summary only")
-    parser.add_argument("--as-flow", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--disk-full", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--log", help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
     parser.add_argument("command", nargs="*", help="the engine's command line after --, if not the tests' own")
     arguments = parser.parse_args()
     gpus = tuple(int(index) for index in arguments.gpus.split(",") if index)
-    if arguments.as_flow:
-        be_the_flow(arguments.log, arguments.port, gpus, arguments.disk_full, arguments.command)
-        return 0
     done = campaign(
         arguments.rounds,
         arguments.seed,

@@ -133,6 +133,12 @@ class KeptTree:
         """The processes in the table whose environment names this launch."""
         return carriers(self.launch, table)
 
+    def _wake_keepers(self) -> None:
+        """Keepers that somebody stopped (SIGSTOP) go on."""
+        for pid in (self.guard_pid, self.keeper_pid):
+            if pid and (process := read_process(pid)) and process.state == "T":
+                signal_exactly(process, signal.SIGCONT)
+
     def stop(self, grace_s: float, patience_s: float = 60.0) -> bool:
         """SIGTERM, a grace, SIGKILL; whether everything was gone within ``grace_s + patience_s``."""
         if self._keeper is None:
@@ -142,11 +148,10 @@ class KeptTree:
             with contextlib.suppress(OSError, ValueError):
                 assert self._keeper.stdin is not None
                 self._keeper.stdin.write(json.dumps({"stop": grace_s}).encode() + b"\n")
-            for pid in (self._keeper.pid, self.keeper_pid):
-                if pid and (process := read_process(pid)) and process.state == "T":
-                    signal_exactly(process, signal.SIGCONT)
         while not self.gone and time.monotonic() < deadline:
             self.listen(0.5)
+            if not self.gone:
+                self._wake_keepers()
         if self.gone:
             # The locks are the keeper's and its guard's; they are free when both have ended.
             with contextlib.suppress(subprocess.TimeoutExpired):

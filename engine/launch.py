@@ -24,7 +24,7 @@ from engine.program import Program
 from engine.progress import Progress, StartHistory
 from engine.reap import reap_leftovers
 from engine.stalls import Patience, StallWatch, phase_limit_s
-from engine.teardown import Teardown, await_free
+from engine.teardown import COME_BACK_S, Teardown, await_free
 
 STOP_GRACE_S = 5.0
 SNAPSHOT_S = 0.5
@@ -312,10 +312,12 @@ class Engine:
             self._tree.stop(0.0)
             self._release()
             return Teardown(0.0, 0, True, True)
-        gone = self._tree.stop(grace_s)
+        gone = self._tree.stop(grace_s, COME_BACK_S)
         self._take_in()
         self._reader.finish()
-        port_free, memory_free, failure = await_free(self.port, self._memory_before_gb, gone)
+        port_free, memory_free, failure = await_free(
+            self.port, self._memory_before_gb, gone, max(0.0, COME_BACK_S - (time.monotonic() - began_s))
+        )
         self.teardown = Teardown(time.monotonic() - began_s, self._tree.killed, port_free, memory_free, gone, failure)
         self._release()
         return self.teardown

@@ -34,7 +34,7 @@ class Teardown:
 
 
 def await_free(
-    port: int, memory_before_gb: Mapping[int, float], tree_gone: bool, limit_s: float = COME_BACK_S
+    port: int, memory_before_gb: Mapping[int, float], tree_gone: bool, limit_s: float
 ) -> tuple[bool, bool, Failure | None]:
     """Wait for the port and for each GPU; (port free, memory free, what did not come back within ``limit_s``)."""
     deadline = time.monotonic() + limit_s
@@ -50,7 +50,7 @@ def await_free(
         failure = Failure(
             None,
             "teardown",
-            f"memory did not come back within {limit_s:.0f} s after the engine's end: {gpus}",
+            f"memory did not come back within {COME_BACK_S:.0f} s after the engine's end: {gpus}",
             "environment",
             "End the processes that hold it, or reset the GPU (nvidia-smi --gpu-reset), before the search goes on.",
             who_is_on(list(excess)) or "NVML names no process on these GPUs.",
@@ -59,7 +59,7 @@ def await_free(
         failure = Failure(
             None,
             "teardown",
-            f"processes of the engine did not end within {limit_s:.0f} s of SIGKILL",
+            f"processes of the engine did not end within {COME_BACK_S:.0f} s of SIGKILL",
             "environment",
             "They are stuck in the kernel: look at dmesg for Xid and I/O errors; a reboot may be needed.",
             "",
