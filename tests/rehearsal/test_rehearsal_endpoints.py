@@ -149,16 +149,19 @@ def test_health_is_refused_then_503_then_200(start):
 
 
 def test_time_to_first_token_and_per_token_are_the_nominal_ones(start):
+    """No token is early, and lateness (a busy machine's) does not add up: the last ones are as punctual as the first."""
     engine = start(REHEARSAL_TTFT_MS="60", REHEARSAL_TPOT_MS="8", REHEARSAL_TOKENS_PER_CHUNK="3").until_ready()
-    best = (1e9, 1e9)
+    late: list[list[float]] = []
     for attempt in range(4):
         body = {"text": f"prompt {attempt}", "sampling_params": {**GREEDY, "max_new_tokens": 61}}
         events = engine.events("/generate", body)
-        ttft, last = events[0][0] * 1000, events[-1][0] * 1000
-        best = min(best, (abs(ttft - 60), abs((last - ttft) / 60 - 8)))
-    assert len(events) == 21
-    assert best[0] < 12
-    assert best[1] < 0.4
+        assert [event["meta_info"]["completion_tokens"] for _, event in events[-2:]] == [58, 61]
+        late.append([
+            seconds * 1000 - 60 - 8 * (event["meta_info"]["completion_tokens"] - 1) for seconds, event in events
+        ])  # fmt: skip
+    assert min(min(one) for one in late) > -3
+    assert min(one[0] for one in late) < 20
+    assert min(min(one[-5:]) for one in late) < 20
 
 
 def test_the_users_machine_yields_172_tokens_a_second_alone_and_half_as_many_again_with_speculation(start):

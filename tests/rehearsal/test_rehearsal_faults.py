@@ -114,6 +114,7 @@ def test_sigterm_ends_it_cleanly_with_all_its_ranks(start):
     assert _gone(children)
     assert "Gracefully exiting... Remaining number of requests 0." in engine.log
     with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", engine.port))
 
 
