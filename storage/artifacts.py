@@ -33,7 +33,7 @@ class KeptFile:
 
 
 def artifact_folder(url: URL) -> Path:
-    """``$QUIETLANE_ARTIFACTS``, else beside an SQLite file (``study.db`` has ``study.artifacts/``), else the user's data."""
+    """``$QUIETLANE_ARTIFACTS``; else ``study.artifacts/`` beside ``study.db``; else a folder in the user's data."""
     if given := os.environ.get(_FOLDER_VARIABLE):
         return Path(given).expanduser().absolute()
     if url.get_backend_name() == "sqlite":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from functools import wraps
 from typing import Any
 
@@ -19,6 +19,7 @@ from storage.database import connect_arguments, plain, shown, tune_sqlite
 from storage.durable import PATIENCE_S, durably, first_line, passes
 from storage.errors import StorageError
 from storage.owner import Owner, this_process
+from storage.trial_loading import load_trials
 
 OWNER = "quietlane:owner"
 
@@ -70,6 +71,25 @@ class PatientStorage(RDBStorage):
     patience_s: float = PATIENCE_S
     where: str = "the database"
 
+    def _get_trials(
+        self,
+        study_id: int,
+        states: Container[TrialState] | None,
+        included_trial_ids: set[int],
+        trial_id_greater_than: int,
+    ) -> list[FrozenTrial]:
+        """Optuna's own way of reading trials takes ten seconds for ten thousand."""
+        wanted = None if states is None else [state for state in TrialState if state in states]
+
+        def work(_tries: int) -> list[FrozenTrial]:
+            with self.engine.connect() as connection:
+                found = load_trials(connection, study_id, wanted, included_trial_ids, trial_id_greater_than)
+            if not found:
+                self.get_study_name_from_id(study_id)  # raises KeyError where there is no such study
+            return found
+
+        return durably(work, "read Optuna's trials", self.where, self.patience_s)
+
 
 def _patient(name: str) -> Callable[..., Any]:
     plainly = getattr(RDBStorage, name)
@@ -110,7 +130,6 @@ for _name in (
     "set_trial_user_attr",
     "set_trial_system_attr",
     "get_trial",
-    "_get_trials",
     "_get_best_trial_id",
 ):
     setattr(PatientStorage, _name, _patient(_name))

@@ -199,12 +199,21 @@ def measurements(
         query = query.where(MeasurementRow.launch_id == launch_id)
     if level is not None:
         query = query.where(MeasurementRow.level == level)
-    records = []
-    for row in session.execute(query.order_by(MeasurementRow.id)):
-        measurement = _measurement(row.detail)
-        if measurement is not None:  # a damaged row is left out rather than ending the search
-            records.append(MeasurementRecord(*row[:-1], measurement=measurement))
-    return tuple(records)
+    read = ((row, _measurement(row.detail)) for row in session.execute(query.order_by(MeasurementRow.id)))
+    return tuple(
+        MeasurementRecord(
+            row.id,
+            row.launch_id,
+            row.study_name,
+            row.trial_number,
+            row.purpose,
+            row.configuration_id,
+            row.repeat,
+            measurement,
+        )
+        for row, measurement in read
+        if measurement is not None  # a damaged row is left out rather than ending the search
+    )
 
 
 def _measurement(detail: Any) -> Measurement | None:

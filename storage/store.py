@@ -69,7 +69,6 @@ class Store(Recall):
     def record_configuration(
         self,
         configuration: Configuration,
-        *,
         resolved: Mapping[str, Any] | None = None,
         resolved_identity: str | None = None,
     ) -> int:
