@@ -149,7 +149,7 @@ def test_health_is_refused_then_503_then_200(start):
 
 
 def test_time_to_first_token_and_per_token_are_the_nominal_ones(start):
-    """No token is early, and lateness (a busy machine's) does not add up: the last ones are as punctual as the first."""
+    """No token is early, and the lateness of a busy machine does not add up over an answer."""
     engine = start(REHEARSAL_TTFT_MS="60", REHEARSAL_TPOT_MS="8", REHEARSAL_TOKENS_PER_CHUNK="3").until_ready()
     late: list[list[float]] = []
     for attempt in range(4):
