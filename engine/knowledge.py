@@ -1,9 +1,9 @@
 """Whose fault a trouble is: the knowledge base ``knowledge.yaml`` and the rules over several launches.
 
-A row is data: what the log says (`pattern`), in which phases if it matters, whom to blame, why, and what to do. Rows are
-tried in the order of the file, special before general. `harmless` rows are noise that never is a cause, `peer` rows say
-only that another process is gone. Rows that facts give as "configuration or environment" are read as `configuration`
-until several launches speak for the environment (`blame_over_launches`).
+A row is data: what the log says (`pattern`), in which phases if it matters, whom to blame, why, and what to do. Rows
+are tried in the order of the file, special before general. `harmless` rows are noise that never is a cause, `peer`
+rows say only that another process is gone. Rows marked `either` may be the fault of the one or the other: their blame
+is the likelier one until several launches decide (`blame_over_launches`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _CAUSE, _EVIDENCE = 400, 4000  # characters kept
 class Row:
     """One thing that is known; ``contains`` are literals of which each match has one (empty: always try).
 
-    ``noise`` is a literal that proves a line harmless; ``exit_statuses`` are those that this row explains (negative: signals).
+    ``noise`` is a literal that proves a line harmless; ``exit_statuses`` (negative: signals) are those that this row
+    explains.
     """
 
     name: str
@@ -44,6 +45,8 @@ class Row:
     stalled: bool
     exit_statuses: frozenset[int]
     noise: str
+    either: bool
+    general: bool
 
 
 @cache
@@ -54,7 +57,7 @@ def rows() -> tuple[Row, ...]:
     return tuple(
         Row(
             name=row["name"],
-            pattern=re.compile(row["pattern"], re.DOTALL) if "pattern" in row else re.compile(r"(?!)"),
+            pattern=re.compile(row["pattern"], re.DOTALL | re.MULTILINE) if "pattern" in row else re.compile(r"(?!)"),
             contains=tuple(row.get("contains", ())),
             blame=row["blame"],
             cause=row.get("cause", ""),
@@ -65,17 +68,21 @@ def rows() -> tuple[Row, ...]:
             stalled=row.get("stalled", False),
             exit_statuses=frozenset(row.get("exit_statuses", ())),
             noise=row.get("noise", ""),
+            either=row.get("either", False),
+            general=row.get("general", False),
         )
         for row in data
     )
 
 
-def find(text: str, phase: str = "", stalled: bool = False) -> tuple[Row, re.Match[str]] | None:
-    """The first row that knows this text (in this phase, where the row minds)."""
+def find(
+    text: str, phase: str = "", *, stalled: bool = False, general: bool = False
+) -> tuple[Row, re.Match[str]] | None:
+    """The first row, particular or general, that knows this text (in this phase, where the row minds)."""
     for row in rows():
-        if row.stalled and not stalled:
+        if row.general != general or (row.stalled and not stalled):
             continue
-        if row.phases and phase and phase not in row.phases:
+        if row.phases and phase not in row.phases:
             continue
         if row.contains and not any(literal in text for literal in row.contains):
             continue
@@ -83,6 +90,11 @@ def find(text: str, phase: str = "", stalled: bool = False) -> tuple[Row, re.Mat
         if match is not None:
             return row, match
     return None
+
+
+def is_peer(text: str) -> bool:
+    """The text only says that another process is gone."""
+    return any(row.blame == "peer" and row.pattern.search(text) for row in rows())
 
 
 @cache
@@ -120,23 +132,19 @@ def classify(
     """
     whole = evidence if isinstance(evidence, str) else "\n".join(evidence)
     said = cause if cause is not None else next((line for line in reversed(whole.splitlines()) if line.strip()), "")
-    hit = find(said, phase, stalled)
-    if hit is None or hit[0].blame in ("harmless", "peer"):
-        other = find(whole, phase, stalled)
-        if other is not None and other[0].blame not in ("harmless", "peer"):
-            hit = other
-    if hit is not None and hit[0].blame not in ("harmless", "peer"):
-        return _failure(hit[0], hit[1].groupdict(), said, phase, rank, whole)
-    row = find_exit(exit_status) if hit is None or not said else None
-    if row is not None and (not said or exit_status is not None and _only_exit(said)):
+    peer: Row | None = None
+    for text, general in ((said, False), (whole, False), (said, True)):
+        hit = find(text, phase, stalled=stalled, general=general)
+        if hit is not None and hit[0].blame == "peer":
+            peer = peer or hit[0]
+        elif hit is not None and hit[0].blame != "harmless":
+            return _failure(hit[0], hit[1].groupdict(), said, phase, rank, whole)
+    row = find_exit(exit_status)
+    if row is not None and (not said or peer is not None):
         return _failure(row, {"status": str(exit_status)}, said, phase, rank, whole)
-    if hit is not None and hit[0].blame == "peer":
-        return Failure(rank, phase, _cut(f"{hit[0].cause} ({said})"), "unknown", hit[0].remedy, whole[-_EVIDENCE:])
+    if peer is not None:
+        return Failure(rank, phase, _cut(f"{peer.cause} ({said})"), "unknown", peer.remedy, whole[-_EVIDENCE:])
     return Failure(rank, phase, _cut(said or _ended(exit_status)), "unknown", "", whole[-_EVIDENCE:])
-
-
-def _only_exit(said: str) -> bool:
-    return re.search(r"exit code|Killed$", said) is not None
 
 
 def _ended(exit_status: int | None) -> str:
@@ -150,7 +158,7 @@ def _failure(row: Row, groups: dict[str, str | None], said: str, phase: str, ran
     cause = _fill(row.cause, filled)
     if said and said not in cause:
         cause = f"{cause} ({said})" if cause else said
-    blame: Blame = row.blame if row.blame in ("configuration", "environment", "transient") else "unknown"  # type: ignore[assignment]
+    blame: Blame = "unknown" if row.blame in ("harmless", "peer") else row.blame
     return Failure(rank, phase, _cut(cause), blame, _fill(row.remedy, filled), whole[-_EVIDENCE:])
 
 
@@ -180,18 +188,27 @@ def signature(failure: Failure) -> str:
 
 
 def blame_over_launches(
-    failures: Sequence[tuple[str, Failure]], baseline_failed: bool = False, alike: int = _ALIKE
+    failures: Sequence[tuple[str, Failure]],
+    baseline_failed: bool = False,
+    baseline_passed: bool = False,
+    alike: int = _ALIKE,
 ) -> Failure:
     """The last failure, with the blame that the launches so far give it.
 
     Args:
         failures: (identity of the configuration, its failure) of the launches in a row that failed, oldest first.
         baseline_failed: the last of them is the baseline, which is known to be sound.
+        baseline_passed: the baseline has run on this machine in this search.
         alike: this many *different* configurations failing in one phase with one signature are the environment's fault.
 
-    A blame of `environment` or `transient` stays; `configuration` and `unknown` become `environment` by these two rules.
+    `configuration` and `unknown` become `environment` by the rules above. Where the knowledge base marks a row as
+    `either` (a killed process, say), its `environment` becomes `configuration` once the baseline has passed.
     """
     identity, last = failures[-1]
+    if last.blame == "environment" and baseline_passed and not baseline_failed and _is_either(last):
+        return replace(
+            last, blame="configuration", remedy=f"The baseline runs here, this does not. {last.remedy}".strip()
+        )
     if last.blame in ("environment", "transient"):
         return last
     if baseline_failed:
@@ -210,6 +227,11 @@ def blame_over_launches(
             f"{len(configurations)} different configurations fail alike in {last.phase}: look for what they share.",
         )
     return last
+
+
+def _is_either(failure: Failure) -> bool:
+    hit = find(failure.evidence, failure.phase) or find(failure.cause, failure.phase)
+    return hit is not None and hit[0].either
 
 
 def _environment(failure: Failure, why: str) -> Failure:

@@ -89,9 +89,10 @@ class _Rank:
 class PhaseBook:
     """Turns events into phases.
 
-    A rank is named by its prefix as printed. A log that prints none is that of a single rank, named ``TP0``. What only the
-    parent says (warm-up, ready) is a phase of every rank, for all of them wait for it; ``main`` stands for the parent
-    as long as no rank has spoken. Memory left after the distributed init is what the rank reports as its weights begin.
+    A rank is named by its prefix as printed. A log that prints none is that of a single rank, named ``TP0``. What only
+    the parent says (warm-up, ready) is a phase of every rank, for all of them wait for it; ``main`` stands for the
+    parent as long as no rank has spoken. Memory left after the distributed init is what the rank reports as its
+    weights begin.
     """
 
     def __init__(self, started_at: float | None = None) -> None:
@@ -112,7 +113,7 @@ class PhaseBook:
         return tuple(stretch.frozen(name) for name in self.names for stretch in self._ranks[name].stretches.values())
 
     def rank_named(self, prefix: str | None) -> str:
-        """The name of the rank that prints this prefix; without one: the only rank, or the parent where there are several."""
+        """The rank that prints this prefix; without one: the only rank, or the parent where there are several."""
         if prefix is not None:
             return prefix
         return _PARENT if any(name != _ONLY for name in self._ranks) or not self._ranks else _ONLY

@@ -1,9 +1,9 @@
 """From a physical line to the messages on it: who said them, when, and without what other programs put around them.
 
-SGLang stamps a message ``[2026-11-30 20:27:07 DP1 TP0] text`` (``SGLANG_LOG_MS`` adds ``.123``). Around it come the prefixes
-of docker compose, journald, kubectl, Ray or another logger, colours, or a JSON object a line; and a progress bar without
-newline puts several messages on one physical line. Known limit: two wrappers that both print no SGLang stamp at all
-(a logging configuration of the user's own) lose the rank, which SGLang prints only in the stamp.
+SGLang stamps a message ``[2026-11-30 20:27:07 DP1 TP0] text`` (``SGLANG_LOG_MS`` adds ``.123``). Around it come the
+prefixes of docker compose, journald, kubectl, Ray or another logger, colours, or a JSON object a line; and a progress
+bar without newline puts several messages on one physical line. Known limit: a logging configuration of the user's own
+that drops SGLang's stamp drops the ranks too, which are printed nowhere else; such a log reads as that of one rank.
 """
 
 from __future__ import annotations
@@ -27,12 +27,15 @@ _WRAPPERS = re.compile(
         (
             r"\((?:[\w.-]+ )?pid=\d+(?:, ip=[\d.a-fA-F:]+)?\) ",  # Ray
             r"\[(?:pod|container)/[^\]\s]+\] ",  # kubectl logs --prefix
-            r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) (?:(?:stdout|stderr) [FP] )?",  # kubectl, CRI
+            # kubectl --timestamps, and the files of a container runtime
+            r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d) (?:(?:stdout|stderr) [FP] )?",
             r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|20\d\d-\d\d-\d\dT[\d:.]+[+-]\d\d:?\d\d)"
             r" [\w.-]+ [\w.@/-]+(?:\[\d+\])?: ",  # journald, syslog
             r"\[?(?:default|rank)\d+\]?: ?",  # torchrun
             r"[A-Za-z0-9][\w.-]* +\| ",  # docker compose
             r"\d+: (?=[\[\w])",  # srun --label
+            r"\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[,.]\d+)?\]? (?:[|-] )?(?:[\w.-]+ (?:[|-] )?)?"
+            r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]? ?(?:[|:-] |[\w.]+: )?",  # a Python logger
         )
     )
 )
@@ -44,7 +47,13 @@ _LONGEST_WRAPPER = 200  # characters; what is longer in front of a stamp is a me
 
 @dataclass(frozen=True)
 class Message:
-    """``rank`` is the prefix as printed (``DP1 TP3``), ``None`` without one; ``at`` unix seconds; ``stamped`` by SGLang."""
+    """One message of one process.
+
+    Attributes:
+        rank: the prefix as printed (``DP1 TP3``), ``None`` without one.
+        at: unix seconds, ``None`` where the line has no time.
+        stamped: SGLang put its own stamp before it.
+    """
 
     rank: str | None
     at: float | None

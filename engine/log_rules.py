@@ -27,7 +27,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Event:
-    """What one message says; ``groups`` are the pattern's (``elapsed``, ``used``, ``left``, ``class``, ...), ``versions`` those that say it so."""
+    """What one message says: ``groups`` are the pattern's (``elapsed``, ``used``, ``left``), ``versions`` say it so."""
 
     name: str
     phase: str

@@ -11,6 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from engine.knowledge import is_peer
 from engine.log_prefix import Message
 from engine.log_rules import frames
 
@@ -23,17 +24,12 @@ _RAISED = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:\.[A-Za-z_]\w*)*)
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 _TRACEBACK = "Traceback (most recent call last):"
 _REFUSAL = re.compile(
-    r"(?:^|\s)(?P<program>[\w.-]+(?: [\w-]+)?): (?P<text>error: (?:unrecognized arguments|ambiguous option|argument |the following"
-    r" arguments are required|one of the arguments|expected |.*not allowed with).*)"
+    r"(?:^|\s)(?P<program>[\w.-]+(?: [\w-]+)?): (?P<text>error: (?:unrecognized arguments|ambiguous option|argument |"
+    r"the following arguments are required|one of the arguments|expected |.*not allowed with).*)"
 )
 _DEATH = re.compile(
     r"Rank (?P<rank>\d+) scheduler died during initialization \(exit code: (?P<code>-?\d+)\)"
     r"|Subprocess (?P<name>\S+) \(pid=\d+\) crashed with exit code (?P<exit>-?\d+)"
-)
-_PEER = re.compile(
-    r"Received sigquit from a child process|SIGQUIT received\. signum"
-    r"|Connection closed by peer|Broken pipe|Connection reset by peer|remote process exited or there was a network error"
-    r"|^EOFError|socket closed|recv failed|ECONNRESET|heartbeat monitor"
 )
 _TIMEOUT = re.compile(
     r"watchdog timeout \(self\.watchdog_timeout=\S+?, self\.soft=False|Watchdog \w+ timeout|watchdog timeout \(\d+s\)"
@@ -55,7 +51,10 @@ _SINGLE = ("rror", "died during", "crashed", "igquit", "SIGQUIT", "xception", "a
 
 @dataclass
 class Trouble:
-    """One trouble. ``cause`` is the line that says it, ``lines`` the evidence, ``frames`` innermost last, ``order`` its place."""
+    """One trouble.
+
+    ``cause`` is the line that says it, ``frames`` are those of its traceback, innermost last, ``order`` is its place.
+    """
 
     kind: Kind
     rank: str | None
@@ -69,6 +68,7 @@ class Trouble:
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=_TAIL_LINES))
     after_ready: bool = False
     certain: bool = False  # the engine itself says that it ends
+    survived: bool = False  # the start went on after it
 
     def add(self, line: str) -> None:
         """Keeps one more line of evidence, or drops the middle."""
@@ -85,11 +85,6 @@ class Trouble:
                 if known.pattern.search(frame):
                     return known.phase
         return None
-
-
-def is_peer(text: str) -> bool:
-    """The text only says that another process is gone."""
-    return _PEER.search(text) is not None
 
 
 class TroubleCollector:
@@ -136,6 +131,8 @@ class TroubleCollector:
     def forget_unproven(self) -> None:
         """The start goes on: a traceback that nobody called an end was not the end."""
         self.troubles = [trouble for trouble in self.troubles if trouble.certain or trouble.kind != "parent exception"]
+        for trouble in self.troubles:
+            trouble.survived = True
 
     def _keep(self, trouble: Trouble) -> None:
         if len(self.troubles) < _KEPT:

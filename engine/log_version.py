@@ -2,13 +2,14 @@
 
 SGLang does not print its version, but a log gives it away, in this order of strength:
 
-1. the dump of the arguments (``server_args=``), or the usage text of a refusal, names every argument, and each release has
-   new ones: the answer is one release;
+1. the dump of the arguments (``server_args=``), or the usage text of a refusal, names every argument, and each release
+   has new ones: the answer is one release;
 2. the line numbers of SGLang's own files in warnings and tracebacks;
 3. the wording of the messages.
 
-The answer is a release (``0.5.17``; a post release is told as its release, a later one than those known as the latest known)
-where the evidence leaves one, else a range (``0.5.21-0.5.23``), else ``None``. The names and lines are data: ``log_versions.yaml``.
+The answer is a release (``0.5.17``) where the evidence leaves one, else a range (``0.5.21-0.5.23``), else ``None``. A post
+release is told as its release, and one that is newer than all known ones as the newest known. The names and lines are
+data: ``log_versions.yaml``.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class LogReader:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Every phase begun, rank by rank (``TP0``; ``main`` while no rank has spoken), in the order of their beginnings."""
+        """Every phase begun, rank by rank (``main`` while no rank has spoken), in the order of their beginnings."""
         return self._book.phases()
 
     @property
@@ -98,9 +98,10 @@ class LogReader:
     def failure(self, exit_status: int | None = None) -> Failure | None:
         """Why the engine ended; ``None`` if nothing says that it did.
 
-        Call it when the engine is gone, with its exit status where known, or when ``fatal`` is set. The order of belief:
-        the first exception of a rank, then a refusal or an exception of the parent, then lines that the knowledge base
-        knows, then the deaths of ranks, then watchdogs; that peers are gone is a cause only for want of any other.
+        Call it when the engine is gone, with its exit status where known, or when ``fatal`` is set. The order of
+        belief: the first exception of a rank, then a refusal or an exception of the parent, then lines that the
+        knowledge base knows, then the deaths of ranks, then watchdogs; that peers are gone is a cause only for want
+        of any other.
         """
         collector = self._troubles
         if collector.open:
@@ -298,7 +299,11 @@ class LogReader:
 
     @staticmethod
     def _unproven(collector: TroubleCollector) -> bool:
-        return any(trouble.kind == "parent exception" for trouble in collector.troubles)
+        """Something went wrong, nobody called it the end, and the start has not gone on since."""
+        return any(
+            trouble.kind in ("parent exception", "exception", "line") and not trouble.survived
+            for trouble in collector.troubles
+        )
 
     @staticmethod
     def _is_aside(trouble: Trouble) -> bool:
