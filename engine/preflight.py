@@ -45,7 +45,7 @@ class Preflight:
     """The installed SGLang of one program, asked as often as wanted.
 
     ``start`` returns at once and the first ``check`` waits until SGLang is imported (some seconds); ``with`` starts it.
-    Whatever goes wrong with the asking never blocks a launch: the configuration then counts as accepted, with a warning.
+    Whatever goes wrong with asking never blocks a launch: the configuration then counts as accepted, with a warning.
     Safe to use from several threads; they are answered in turn.
     """
 
@@ -131,7 +131,7 @@ class Preflight:
             return _unasked(configuration, undecided, *warnings)
         if answer["decision"] == "rejected":
             renamed = explain_renamed(arguments, ready["flags"])
-            rejection = f"{answer['words']} {renamed}".strip()
+            rejection = f"{answer['words']}; {renamed}" if renamed else answer["words"]
             return Answer(False, None, configuration.identity(), rejection, warnings)
         resolved = answer["resolved"]
         return Answer(True, resolved, resolved_identity(resolved, configuration, ready["version"]), None, warnings)

@@ -16,6 +16,7 @@ parent never does.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import ctypes
 import dataclasses
@@ -140,7 +141,20 @@ def _bare(error: Exception) -> str:
     if not frames:
         return type(error).__name__
     last = frames[-1]
-    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {last.line}"
+    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {_statement(last)}"
+
+
+def _statement(frame: traceback.FrameSummary) -> str:
+    """The whole statement that a frame stands in, on one line."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        around = [
+            node
+            for node in ast.walk(ast.parse(Path(frame.filename).read_text()))
+            if isinstance(node, ast.stmt) and node.lineno <= (frame.lineno or 0) <= (node.end_lineno or 0)
+        ]
+        if around:
+            return ast.unparse(max(around, key=lambda node: node.lineno)).replace("\n", " ")
+    return frame.line or ""
 
 
 def words_of_argparse(output: str) -> str:

@@ -194,7 +194,7 @@ def test_an_assertion_without_a_text_is_quoted_from_the_source(make: Make) -> No
     answer = make().check(asked(behave="bare"))
     assert answer.rejection is not None
     assert "AssertionError at server_args.py:" in answer.rejection
-    assert 'assert self.asked["steps"] is not None' in answer.rejection
+    assert "assert self.asked['steps'] is not None" in answer.rejection
 
 
 def test_what_sglang_prints_is_not_taken_for_an_answer(make: Make) -> None:
