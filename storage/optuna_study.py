@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container
+from contextlib import suppress
 from functools import wraps
-from typing import Any
+from typing import Any, TypeVar
 
 import optuna
+from optuna.distributions import BaseDistribution, check_distribution_compatibility, distribution_to_json
 from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
+from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event
+from sqlalchemy import event, insert, select
 from sqlalchemy.engine import URL
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from storage.database import connect_arguments, plain, shown, tune_sqlite
 from storage.durable import PATIENCE_S, durably, first_line, passes
@@ -22,6 +25,9 @@ from storage.owner import Owner, this_process
 from storage.trial_loading import load_trials
 
 OWNER = "quietlane:owner"
+_TRIAL, _PARAM = models.TrialModel.__table__, models.TrialParamModel.__table__
+
+T = TypeVar("T")
 
 
 def open_optuna_storage(url: URL, patience_s: float = PATIENCE_S) -> RDBStorage:
@@ -90,6 +96,55 @@ class PatientStorage(RDBStorage):
 
         return durably(work, "read Optuna's trials", self.where, self.patience_s)
 
+    def _set_trial_param(
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
+        previous_distribution: BaseDistribution | None,
+    ) -> None:
+        """A question has twenty of these; once the parameter is known, two plain statements do."""
+        if previous_distribution is None:
+            plainly = super()._set_trial_param
+            durably(
+                lambda _tries: _lay_bare(
+                    lambda: plainly(trial_id, param_name, param_value_internal, distribution, previous_distribution)
+                ),
+                "run Optuna's set_trial_param",
+                self.where,
+                self.patience_s,
+            )
+            return
+        check_distribution_compatibility(previous_distribution, distribution)
+        row = {
+            "trial_id": trial_id,
+            "param_name": param_name,
+            "param_value": param_value_internal,
+            "distribution_json": distribution_to_json(distribution),
+        }
+
+        def work(_tries: int) -> None:
+            with self.engine.begin() as connection:
+                state = connection.scalar(select(_TRIAL.c.state).where(_TRIAL.c.trial_id == trial_id))
+                if state is None:
+                    raise KeyError(trial_id)
+                self.check_trial_is_updatable(trial_id, state)
+                with suppress(IntegrityError):  # it was set before, as Optuna too lets pass
+                    connection.execute(insert(_PARAM), row)
+
+        durably(work, "run Optuna's set_trial_param", self.where, self.patience_s)
+
+
+def _lay_bare(call: Callable[[], T]) -> T:
+    """The call's answer; the database's own error where Optuna wraps one that waiting may mend."""
+    try:
+        return call()
+    except StorageInternalError as error:
+        if error.__cause__ is not None and passes(error.__cause__):
+            raise error.__cause__ from None
+        raise
+
 
 def _patient(name: str) -> Callable[..., Any]:
     plainly = getattr(RDBStorage, name)
@@ -98,11 +153,7 @@ def _patient(name: str) -> Callable[..., Any]:
     def call(self: PatientStorage, *arguments: Any, **named: Any) -> Any:
         def work(tries: int) -> Any:
             try:
-                return plainly(self, *arguments, **named)
-            except StorageInternalError as error:
-                if error.__cause__ is not None and passes(error.__cause__):
-                    raise error.__cause__ from None
-                raise
+                return _lay_bare(lambda: plainly(self, *arguments, **named))
             except UpdateFinishedTrialError:
                 if tries and name == "set_trial_state_values":
                     return True
@@ -124,7 +175,6 @@ for _name in (
     "get_study_system_attrs",
     "get_all_studies",
     "_create_new_trial",
-    "_set_trial_param",
     "set_trial_state_values",
     "set_trial_intermediate_value",
     "set_trial_user_attr",
