@@ -21,6 +21,14 @@ from engine.failure import Blame, Failure
 
 RowBlame = Literal["configuration", "environment", "transient", "unknown", "harmless", "peer"]
 
+_BLAMES: dict[RowBlame, Blame] = {
+    "configuration": "configuration",
+    "environment": "environment",
+    "transient": "transient",
+    "unknown": "unknown",
+    "harmless": "unknown",
+    "peer": "unknown",
+}
 _ALIKE = 3  # different configurations that fail alike before it is the environment's fault
 _CAUSE, _EVIDENCE = 400, 4000  # characters kept
 
@@ -158,7 +166,7 @@ def _failure(row: Row, groups: dict[str, str | None], said: str, phase: str, ran
     cause = _fill(row.cause, filled)
     if said and said not in cause:
         cause = f"{cause} ({said})" if cause else said
-    blame: Blame = "unknown" if row.blame in ("harmless", "peer") else row.blame
+    blame = _BLAMES[row.blame]
     return Failure(rank, phase, _cut(cause), blame, _fill(row.remedy, filled), whole[-_EVIDENCE:])
 
 

@@ -33,7 +33,7 @@ _WRAPPERS = re.compile(
             r" [\w.-]+ [\w.@/-]+(?:\[\d+\])?: ",  # journald, syslog
             r"\[?(?:default|rank)\d+\]?: ?",  # torchrun
             r"[A-Za-z0-9][\w.-]* +\| ",  # docker compose
-            r"\d+: (?=[\[\w])",  # srun --label
+            r"\d{1,4}: ",  # srun --label
             r"\[?20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[,.]\d+)?\]? (?:[|-] )?(?:[\w.-]+ (?:[|-] )?)?"
             r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]? ?(?:[|:-] |[\w.]+: )?",  # a Python logger
         )
@@ -189,5 +189,5 @@ def _json_lines(line: str) -> tuple[list[str], float | None] | None:
             at = _unix(f"{match[1]} {match[2]}{fraction}")
         if at is not None:
             break
-    lines = text.replace("\r", "\n").split("\n")
+    lines = text.removesuffix("\n").replace("\r", "\n").split("\n")
     return ([*lines, *trace.split("\n")] if trace else lines), at

@@ -123,7 +123,7 @@ class TroubleCollector:
         if not block.cause:
             block.cause = (block.tail or block.head)[-1].strip() if block.head else ""
         if (death := _DEATH.search(block.cause)) is not None:
-            block.kind, block.certain = "death", True
+            block.kind, block.certain, self.fatal = "death", True, True
             block.rank = _dead_rank(death, block.rank)
         elif is_peer(block.cause):
             block.kind = "peer"

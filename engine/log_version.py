@@ -7,8 +7,8 @@ SGLang does not print its version, but a log gives it away, in this order of str
 2. the line numbers of SGLang's own files in warnings and tracebacks;
 3. the wording of the messages.
 
-The answer is a release (``0.5.17``) where the evidence leaves one, else a range (``0.5.21-0.5.23``), else ``None``. A post
-release is told as its release, and one that is newer than all known ones as the newest known. The names and lines are
+The answer is a release (``0.5.17``) where the evidence leaves one, else a range (``0.5.21-0.5.23``), else ``None``. A
+post release is told as its release, and one newer than all known ones as the newest known. The names and lines are
 data: ``log_versions.yaml``.
 """
 
@@ -80,7 +80,7 @@ class Versions:
     def read_line(self, text: str) -> None:
         """Reads a message: a place in a file, or a line of a usage text."""
         if self._usage is not None:
-            if text[:1].isspace():
+            if not text or text[0].isspace():
                 self._usage.update(name.replace("-", "_") for name in _NAME.findall(text))
                 return
             names, self._usage = self._usage, None

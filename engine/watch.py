@@ -3,8 +3,8 @@
     summary("server.log")                       # {version, ready, ranks, failure}
     run("server.log", as_json=True, out=sys.stdout)   # exit status 0 ready, 1 failed, 3 neither
 
-A log is followed until the engine is ready, has failed, or nobody writes to it any more. A process is followed through the
-file that its output goes to; where that is none, its tree is shown and its ports are asked.
+A log is followed until the engine is ready, has failed, or nobody writes to it any more. A process is followed through
+the file that its output goes to; where that is none, its tree is shown and its ports are asked.
 """
 
 from __future__ import annotations

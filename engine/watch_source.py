@@ -27,7 +27,7 @@ class WatchError(Exception):
 
 
 class Watched:
-    """A process whose end is the end of its log; a number that is given to another process later is not taken for it."""
+    """A process whose end is the end of its log (not another that is given its number later)."""
 
     def __init__(self, pid: int) -> None:
         try:
@@ -44,7 +44,7 @@ class Watched:
 
 
 class LogFile:
-    """A log that grows, is rotated or truncated. Ends with ``writer`` where one is given, else when nobody writes to it."""
+    """A log that grows, is rotated or truncated; it ends with ``writer``, else when nobody writes to it."""
 
     def __init__(self, path: Path, writer: Watched | None = None) -> None:
         self.path = path
