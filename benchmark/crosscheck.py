@@ -104,7 +104,7 @@ def _execute(
     with log.open("wb") as sink:
         try:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, process_group=0
             )
         except OSError as error:
             return f"{command[0]} cannot be run ({error.strerror}); give the interpreter that has SGLang"

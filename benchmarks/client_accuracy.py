@@ -1,0 +1,267 @@
+"""How exact the client is: against a server whose true figures are known, and beside sglang.bench_serving.
+
+    python benchmarks/client_accuracy.py --engine-python PYTHON_WITH_SGLANG --model FOLDER \
+        --write docs/measurements/client-accuracy.md
+
+The known server (``tests/benchmark/known_server.py``: 20 ms to the first of three-token chunks, then 5 ms a token) and
+the clients are scheduled before everything else where the machine allows it, since a clock that waits for a core shows
+the core's queue. Then the real SGLang serves the small model, without and with NEXTN, and both clients measure it in
+turn with the same prompts, its prefix cache flushed each time. ``--ahead N`` gives engine and clients that weight over
+other sessions of a busy machine (a niceness below 0 of their autogroups; needs root).
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import os
+import platform
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "benchmark")]
+
+from known_server_process import ahead_of_others, known_server, lateness_ms  # noqa: E402
+
+from benchmark import crosscheck  # noqa: E402
+from benchmark.answers import Answers, collect  # noqa: E402
+from benchmark.judgement import agreement, judge  # noqa: E402
+from benchmark.load import measure  # noqa: E402
+from benchmark.plan import Endpoint, Plan  # noqa: E402
+from benchmark.prompt_source import PromptSource  # noqa: E402
+from benchmark.prompts import load  # noqa: E402
+from benchmark.results import Level, Measurement  # noqa: E402
+from benchmark.statistics import ratio_interval  # noqa: E402
+from engine.configuration import Configuration  # noqa: E402
+from engine.cpu.program import cpu_program  # noqa: E402
+from engine.launch import Engine  # noqa: E402
+from engine.ports import free_port  # noqa: E402
+from engine.program import Program  # noqa: E402
+
+ENDPOINTS: tuple[Endpoint, ...] = ("/generate", "/v1/completions", "/v1/chat/completions")
+KNOWN_LEVEL = Level(16, None, 96, 48)
+# 16 in flight, each 20 ms to the first three tokens and 5 ms for each of the other 93.
+KNOWN_THROUGHPUT = 16 * 96 / (0.020 + 93 * 0.005)
+
+PLAIN = {
+    "--device": "cpu",
+    "--sampling-backend": "pytorch",
+    "--disable-overlap-schedule": True,
+    "--cuda-graph-backend-decode": "disabled",
+    "--cuda-graph-backend-prefill": "disabled",
+    "--mem-fraction-static": 0.1,
+    "--max-total-tokens": 8192,
+    "--max-running-requests": 16,
+    "--max-mamba-cache-size": 48,
+}
+ENGINES: dict[str, dict[str, Any]] = {
+    "plain": {**PLAIN, "--attention-backend": "torch_native"},
+    "NEXTN 3/1/4": {
+        **PLAIN,
+        "--prefill-attention-backend": "intel_amx",
+        "--decode-attention-backend": "intel_amx",
+        "--speculative-algorithm": "NEXTN",
+        "--speculative-num-steps": 3,
+        "--speculative-eagle-topk": 1,
+        "--speculative-num-draft-tokens": 4,
+    },
+}
+
+
+@dataclass
+class Pair:
+    """One round: the same load by both clients."""
+
+    ours: Measurement
+    theirs: dict[str, Any]
+
+
+def against_the_known_server() -> list[str]:
+    """Table rows: what the client reads of a server whose figures are known."""
+    rows = []
+    for endpoint in ENDPOINTS:
+        with known_server() as (url, process), ahead_of_others(process.pid):
+            plan = Plan(warm_up_s=1, warm_up_window_s=0.2, endpoint=endpoint)
+            found = measure(url, KNOWN_LEVEL, PromptSource(load()), plan)
+            late = lateness_ms(url)
+        assert found.ttft_ms
+        assert found.tpot_ms
+        rows.append(
+            f"| `{endpoint}` | {found.ttft_ms.mean:.1f} | {found.tpot_ms.mean:.3f} | {found.output_throughput:.0f} "
+            f"| {100 * (found.output_throughput / KNOWN_THROUGHPUT - 1):+.1f} % | {late:.2f} |"
+        )
+    return rows
+
+
+def beside_bench_serving(
+    name: str, program: Program, model: str, level: Level, rounds: int, ahead: int
+) -> tuple[list[Pair], Answers, str]:
+    """Both clients in turn on one engine, each round beginning with the other; its greedy answers; its version."""
+    configuration = Configuration({**ENGINES[name], "--model-path": model})
+    folder = Path(tempfile.mkdtemp(prefix="quietlane-accuracy-"))
+    pairs = []
+    with Engine(program, configuration, log_path=folder / "engine.log", port=free_port()) as engine:
+        engine.start()
+        for _ in engine.starting():
+            pass
+        put_ahead(engine.pid, ahead)
+        plan = Plan(warm_up_s=10)
+        answers = collect(engine.url, check=engine.check)
+        for number in range(rounds):
+
+            def ours(number: int = number) -> Measurement:
+                flush(engine.url)
+                return measure(engine.url, level, PromptSource(load(), seed=number), plan, engine.check)
+
+            def theirs(number: int = number) -> dict[str, Any]:
+                flush(engine.url)
+                source = PromptSource(load(), seed=number)
+                return crosscheck.run(program, engine.url, level, source, plan, engine.check, model=model)
+
+            if number % 2:
+                second = theirs()
+                pairs.append(Pair(ours(), second))
+            else:
+                pairs.append(Pair(ours(), theirs()))
+            print(name, number, pairs[-1].ours.output_throughput, pairs[-1].theirs.get("output_throughput"), flush=True)
+        version = str(engine.server_info().get("version"))
+    return pairs, answers, version
+
+
+def flush(url: str) -> None:
+    """Empty the engine's prefix cache."""
+    for _ in range(50):
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/flush_cache", b"", timeout=30):
+            return
+        time.sleep(0.2)
+
+
+def put_ahead(pid: int | None, ahead: int) -> None:
+    """Give a process's session a weight over others."""
+    if ahead and pid:
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(-ahead))
+
+
+def rows_of(name: str, pairs: list[Pair]) -> list[str]:
+    """Table rows of one engine: each round, and both clients together."""
+    good = [pair for pair in pairs if pair.theirs.get("output_throughput")]
+    rows = []
+    for number, pair in enumerate(pairs, start=1):
+        if pair not in good:
+            rows.append(
+                f"| {name} | {number} | {pair.ours.output_throughput:.1f} | {pair.theirs.get('unavailable')} | | |"
+            )
+            continue
+        ours, theirs = pair.ours.output_throughput, pair.theirs["output_throughput"]
+        accepted = f"{pair.ours.acceptance_length:.2f}" if pair.ours.acceptance_length else "-"
+        reported = pair.theirs.get("accept_length")
+        accepted += f" / {reported:.2f}" if reported else ""
+        rows.append(
+            f"| {name} | {number} | {ours:.1f} | {theirs:.1f} | {100 * (ours / theirs - 1):+.1f} % | {accepted} |"
+        )
+    if len(good) > 1:
+        a = [pair.ours.output_throughput for pair in good]
+        b = [pair.theirs["output_throughput"] for pair in good]
+        median = statistics.median(x / y for x, y in zip(a, b, strict=True))
+        means = f"{statistics.mean(a):.1f} | {statistics.mean(b):.1f}"
+        verdict = ratio_interval(a, b).sentence()
+        rows.append(f"| **{name}** | all | {means} | median {100 * (median - 1):+.1f} % | {verdict} |")
+    return rows
+
+
+def main() -> None:
+    """Measure, print, and write the page where asked to."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--engine-python", type=Path, help="interpreter that has SGLang for the CPU")
+    parser.add_argument("--model", type=Path, help="folder of the small model")
+    parser.add_argument("--concurrency", type=int, default=4)
+    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--output-tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--ahead", type=int, default=0, help="0 to 19: weight over other sessions of a busy machine")
+    parser.add_argument("--write", type=Path, help="Markdown page to write")
+    given = parser.parse_args()
+    with contextlib.suppress(OSError):
+        os.setsid()
+    put_ahead(os.getpid(), given.ahead)
+    lines = [
+        "# How exact the client is",
+        "",
+        f"`{shlex.join(['python', *(placeholder(word) for word in sys.argv)])}`, "
+        f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}, {machine()}.",
+        "",
+        "## A server whose true figures are known",
+        "",
+        f"20 ms to the first chunk, 5 ms a token, three tokens a chunk, concurrency 16: {KNOWN_THROUGHPUT:.0f} tok/s.",
+        "",
+        "| endpoint | TTFT, ms | TPOT, ms | tok/s | against the truth | the server was late itself by, ms |",
+        "| --- | --- | --- | --- | --- | --- |",
+        *against_the_known_server(),
+    ]
+    if given.engine_python and given.model:
+        level = Level(given.concurrency, None, given.output_tokens, given.requests)
+        lines += [
+            "",
+            "## Beside sglang.bench_serving, on the same real server with the same prompts",
+            "",
+            f"Concurrency {level.concurrency}, {level.requests} requests of {level.output_tokens} tokens, greedy. Both "
+            "count output tokens over the whole run. A bench_serving reports its acceptance as the server's average.",
+            "",
+            "| engine | round | quietlane, tok/s | bench_serving, tok/s | difference | acceptance, ours / theirs |",
+            "| --- | --- | --- | --- | --- | --- |",
+        ]
+        program = cpu_program(given.engine_python)
+        answers: dict[str, Answers] = {}
+        for name in ENGINES:
+            pairs, answers[name], version = beside_bench_serving(
+                name, program, str(given.model.resolve()), level, given.rounds, given.ahead
+            )
+            lines += rows_of(f"{version}, {name}", pairs)
+        plain, speculating = answers.values()
+        faults = judge(plain, speculating, ENGINES["NEXTN 3/1/4"]["--speculative-num-steps"])
+        verdict = "; ".join(fault.sentence for fault in faults) or "no fault"
+        lines += [
+            "",
+            f"NEXTN's greedy answers against plain ones: {agreement(plain, speculating).sentence()}: {verdict}.",
+        ]
+    page = "\n".join(lines) + "\n"
+    print(page)
+    if given.write:
+        given.write.parent.mkdir(parents=True, exist_ok=True)
+        given.write.write_text(page, encoding="utf-8")
+
+
+def placeholder(word: str) -> str:
+    """A word of the command line without this machine's folders."""
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name.upper()
+
+
+def machine() -> str:
+    """Processor, cores, how busy it was, and versions."""
+    information = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in information if line.startswith("model name")]
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    load_average = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores (load average {load_average}), "
+        f"Linux {platform.release()}, Python {platform.python_version()}, quietlane {commit.strip() or 'unknown'}"
+    )
+
+
+if __name__ == "__main__":
+    main()
