@@ -16,7 +16,7 @@ from search_spaces.values import Value, shown
 
 def problems(space: Space) -> list[Problem]:
     """Everything that does not fit. What is enqueued is looked at only where the rest is sound."""
-    found = [*_parameters(space), *_targets(space), *_conditions(space), *_derived(space), *_twice(space)]
+    found = [*_twice(space), *_parameters(space), *_targets(space), *_conditions(space), *_derived(space)]
     return found or list(_assignments(space))
 
 

@@ -18,6 +18,8 @@ from search_spaces.space import Space
 from search_spaces.variables import EXPANDED, expand, surroundings
 
 _SHIPPED = resources.files("search_spaces") / "spaces"
+_SEE = "see search_spaces/README.md"
+_UNKNOWN, _MISSING = "unknown key", "is missing"
 _LARGEST = 1_000_000  # bytes; a space is a page or three
 
 
@@ -112,19 +114,18 @@ def _problem(details: ErrorDetails) -> Problem:
     kind, section, key = details["type"], _section(where[:-1]), str(where[-1]) if where else ""
     field = next((one for name, one in section.items() if name == key), None)
     if kind == "extra_forbidden":
-        return Problem(where, "unknown key", near(key, section))
+        return Problem(where, _UNKNOWN, near(key, section))
     if kind == "missing":
-        return Problem(where, "is missing", f"add {key}: {field or '...'}".rstrip(": "))
+        return Problem(where, _MISSING, f"add {key}: {field or '...'}".rstrip(": "))
     message = details["msg"].removeprefix("Value error, ")
     if kind == "value_error":
-        what, _, remedy = message.partition(": ") if "; " not in message else message.partition("; ")
-        return Problem(where, what, remedy or field or "see search_spaces/README.md")
+        what, _, remedy = message.partition("; ") if "; " in message else message.partition(": ")
+        return Problem(where, what, remedy or (f"give {field}" if field else _SEE))
     given = details["input"]
-    shown_input = "" if isinstance(given, dict | list) else f", not {given!r}"
-    what = (message[:1].lower() + message[1:]).replace("Input should", "input should").removeprefix(
-        "input "
-    ) + shown_input
-    return Problem(where, what, f"give {field}" if field else "see search_spaces/README.md")
+    what = message.removeprefix("Input ").partition(", unable")[0].replace("tuple", "list").replace("Tuple", "the list")
+    return Problem(
+        where, what if isinstance(given, dict | list) else f"{what}, not {given!r}", f"give {field}" if field else _SEE
+    )
 
 
 def _section(where: Where) -> dict[str, str]:
@@ -148,12 +149,19 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _without_echoes(found: list[Problem]) -> list[Problem]:
-    """One problem a place: a union of types reports one for each of them."""
+    """Causes only, misspelt keys first: a union of types reports a place once for each type, a list of bad items
+    reports that it has no good ones, and a misspelt key is also reported missing."""
     first: dict[Where, Problem] = {}
-    for problem in found:
+    for problem in sorted(found, key=lambda one: one.what != _UNKNOWN):
         where = tuple(step for step in problem.where if step not in ("int", "float", "str", "bool"))
         first.setdefault(where, Problem(where, problem.what, problem.remedy))
-    return list(first.values())
+    meant = {(*where[:-1], problem.remedy) for where, problem in first.items() if problem.what == _UNKNOWN}
+    return [
+        problem
+        for where, problem in first.items()
+        if not any(other[: len(where)] == where and other != where for other in first)
+        and (problem.what != _MISSING or (*where[:-1], near(str(where[-1]), [str(where[-1])])) not in meant)
+    ]
 
 
 def _sentence(problem: Problem, line: int, document: Document, source: str) -> str:
