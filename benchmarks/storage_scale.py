@@ -1,11 +1,11 @@
 """What a large study costs: opening it, asking and telling, the leaderboard; on SQLite or on PostgreSQL.
 
-    python -m benchmarks.storage_scale                # 10,000 trials, 50,000 measurements, SQLite
+    python -m benchmarks.storage_scale          # 10,000 trials, 50,000 measurements, SQLite
     python -m benchmarks.storage_scale --trials 1000 --url postgresql://USER:PASSWORD@HOST/EMPTY
     python -m benchmarks.storage_scale --report docs/measurements/storage-scale.md
 
 Rows are loaded in bulk; what is timed goes through `storage.Store` and Optuna as a search does. "Opening" is everything
-until the study can be asked: connecting, migrations looked at, Optuna's storage, and every trial read into its cache. Ask
+until the study can be asked: connecting, migrations looked at, Optuna's storage, every trial read into its cache. Ask
 and tell are timed with a sampler that decides nothing (each value at random), so that what remains is storage.
 """
 
@@ -117,8 +117,8 @@ def load(connection: Connection, trials: int) -> None:
              **measurement_columns(m)} for n, at, m in measured))  # fmt: skip
         packed = pack(measured[0][2].samples)
         _add(connection, MeasurementDetailRow, (
-            {"measurement_id": n * len(LEVELS) + at + 1, "detail": replace(m, samples=()).as_dict(), "sample_count": len(m.samples),
-             "samples": packed} for n, at, m in measured))  # fmt: skip
+            {"measurement_id": n * len(LEVELS) + at + 1, "detail": replace(m, samples=()).as_dict(),
+             "sample_count": len(m.samples), "samples": packed} for n, at, m in measured))  # fmt: skip
     if connection.dialect.name == "postgresql":
         for table in (models.TrialModel, LaunchRow, MeasurementRow, ConfigurationRow):
             name, (key,) = table.__tablename__, table.__table__.primary_key

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -119,3 +120,27 @@ def test_a_kept_file_is_shown_in_the_dashboard(sqlite_url: str, tmp_path: Path) 
         (shown,) = get_all_artifact_meta(study.trials[0], storage=study._storage)
         assert shown.artifact_id == id
         assert (store.folder / id).read_text() == "ready\n"
+
+
+def test_workers_that_ask_at_once_never_share_a_trial(url: str) -> None:
+    with Store.open(url) as store:
+        study = optuna.create_study(storage=store.optuna_storage(), study_name="night")
+        for number in range(4):
+            study.enqueue_trial({"x": number / 10})
+    taken: list[tuple[int, float]] = []
+
+    def work() -> None:
+        with Store.open(url) as own:
+            study = optuna.load_study(storage=own.optuna_storage(), study_name="night")
+            for _ in range(2):
+                trial = study.ask()
+                taken.append((trial.number, trial.suggest_float("x", 0, 1)))
+                study.tell(trial, 1.0)
+
+    workers = [threading.Thread(target=work) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert sorted(number for number, _ in taken) == list(range(8))
+    assert sorted(x for number, x in taken if number < 4) == [0.0, 0.1, 0.2, 0.3]
