@@ -261,6 +261,13 @@ def test_what_is_wrong_is_refused_with_file_line_key_and_remedy(
     assert remedy in first
 
 
+def test_the_example_of_the_readme_is_a_space() -> None:
+    page = Path(search_spaces.__file__).with_name("README.md").read_text(encoding="utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    space = read(example)
+    assert space.label(space.enqueued()[0][1]) == "speculation=nextn steps=3"
+
+
 def test_every_problem_of_a_file_is_named_at_once() -> None:
     sentences = refusal(
         changed("note: how far", "notes: how far").replace("concurrency: 1", "concurrency: 0")
