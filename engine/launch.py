@@ -26,7 +26,8 @@ from engine.reap import reap_leftovers
 from engine.stalls import Patience, StallWatch, phase_limit_s
 from engine.teardown import COME_BACK_S, Teardown, await_free
 
-STOP_GRACE_S = 5.0
+# An engine that served nobody but us has nothing to finish; SGLang would drain for 5 s before it even looks.
+STOP_GRACE_S = 1.0
 SNAPSHOT_S = 0.5
 # The first fatal line is the head of a traceback; its cause follows. So much silence, or time, ends the reading.
 LAST_WORDS_QUIET_S = 0.25

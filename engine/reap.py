@@ -7,6 +7,7 @@ more, the process is nobody's. Nothing is ever found by its command's name.
 from __future__ import annotations
 
 import os
+import signal
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from engine.process_tree import (
     environment_of,
     kill_until_none,
     process_table,
+    read_process,
+    signal_exactly,
 )
 
 
@@ -35,12 +38,16 @@ class Leftover:
 
 
 def kept(keepers: str) -> bool:
-    """Whether one of ``PID@START PID@START`` lives."""
+    """Whether one of ``PID@START PID@START`` lives. One that somebody stopped (SIGSTOP) is woken, to do its work."""
+    living = []
     for keeper in keepers.split():
         pid, _, start = keeper.partition("@")
         if pid.isdigit() and start.isdigit() and alive(int(pid), int(start)):
-            return True
-    return False
+            living.append(read_process(int(pid)))
+    for process in living:
+        if process is not None and process.state == "T":
+            signal_exactly(process, signal.SIGCONT)
+    return bool(living)
 
 
 def orphans() -> dict[str, list[Process]]:

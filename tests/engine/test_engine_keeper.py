@@ -103,6 +103,16 @@ def test_a_stopped_keeper_ends_the_tree_when_its_owner_is_killed(flow: dict[str,
     assert within(5, lambda: nothing_left(flow, tmp_path))
 
 
+def test_stopped_keepers_of_a_killed_owner_are_woken_by_the_next_start(flow: dict[str, Any], tmp_path: Path) -> None:
+    kill(flow["guard"], signal.SIGSTOP)
+    kill(flow["keeper"], signal.SIGSTOP)
+    kill(flow["flow"])
+    flow["process"].wait()
+    assert marked(tmp_path)
+    reap_leftovers()
+    assert within(5, lambda: nothing_left(flow, tmp_path))
+
+
 def test_keepers_that_somebody_stopped_are_woken_for_the_end(tmp_path: Path) -> None:
     running = ready(fake_engine(tmp_path))
     kill(running.keeper_pid, signal.SIGSTOP)
