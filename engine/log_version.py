@@ -85,9 +85,11 @@ class Versions:
                 return
             names, self._usage = self._usage, None
             self._read_names(names)
+        if self._by_names is not None:
+            return
         if _USAGE.match(text):
             self._usage = set()
-        elif self._by_names is None and "sglang/" in text:
+        elif "sglang/" in text:
             for place in _PLACE.finditer(text):
                 pair = (place["file"], int(place["line"]))
                 self._narrow({i for i, release in enumerate(releases()) if pair in release.places})

@@ -218,6 +218,9 @@ class LogReader:
             return
         if self._bar:
             self._draw()
+        if self._troubles.open and not stamps and raw.startswith(b"    "):  # source text below a frame
+            self._troubles.take(Message(None, None, raw.decode("utf-8", "replace"), False), None, self.ready)
+            return
         if stamps <= 1 and knowledge.is_noise(raw):
             return
         for message in self._unwrapper.messages(raw.decode("utf-8", "replace")):
@@ -256,8 +259,9 @@ class LogReader:
             self._begin_again()
             self._book.first_at = message.at if self._started_at is None else self._started_at
         self._versions.read_arguments(dump)
-        algorithm = re.search(r"'?speculative_algorithm'?[=:] ?(None|'[^']*')", dump)
-        self._book.speculative = algorithm is None or algorithm[1] != "None"
+        at = dump.find("speculative_algorithm")
+        algorithm = re.match(r"speculative_algorithm'?[=:] ?None", dump[at : at + 40]) if at >= 0 else None
+        self._book.speculative = algorithm is None
 
     def _trouble(self, message: Message) -> None:
         rank = self._book.rank_named(message.rank)
