@@ -28,6 +28,23 @@ class Observer:
         return {}
 
 
+class AnswerSample(Observer):
+    """Keeps the first so many texts that a load got, for ``benchmark.judgement.judge_under_load``."""
+
+    def __init__(self, most: int = 32) -> None:
+        self.most = most
+        self.texts: list[str] = []
+
+    def before_start(self) -> None:
+        """Forget the texts of an earlier level."""
+        self.texts = []
+
+    def answered(self, prompt: Prompt, text: str, sample: RequestSample) -> None:
+        """Keep the text while there is room."""
+        if len(self.texts) < self.most:
+            self.texts.append(text)
+
+
 def apply(measurement: Measurement, findings: Iterable[Mapping[str, Any]]) -> Measurement:
     """The measurement with what observers found."""
     tokens = sum(sample.output_tokens for sample in measurement.samples if sample.error is None)

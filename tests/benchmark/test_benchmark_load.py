@@ -11,7 +11,7 @@ import pytest
 from known_server_process import ahead_of_others, known_server, lateness_ms
 
 from benchmark.load import measure
-from benchmark.observers import Observer
+from benchmark.observers import AnswerSample, Observer
 from benchmark.plan import Plan
 from benchmark.prompt_source import PromptSource
 from benchmark.prompts import Prompt, load
@@ -220,6 +220,12 @@ def test_observers_see_the_measured_window_and_add_their_figures(url: str) -> No
     assert result.pcie_bytes_per_token == 100
     assert result.nvlink_bytes_per_token == 7
     assert "counters were read 300 times" in result.notes
+
+
+def test_a_sample_of_the_answers_under_load_is_kept(url: str) -> None:
+    kept = AnswerSample(most=3)
+    measure(url, Level(2, None, 6, 5), source(), COLD, observers=[kept])
+    assert kept.texts == ["alpha beta gamma alpha beta gamma "] * 3
 
 
 def test_prompts_are_brought_to_the_length_asked_for_as_the_server_counts(url: str) -> None:
