@@ -114,7 +114,7 @@ class LogReader:
         if not causes:
             return self._silent(exit_status)
         first = min(causes, key=lambda trouble: (_PRECEDENCE[trouble.kind], trouble.order))
-        return self._judge(first, causes, exit_status)
+        return self._judge(first, causes)
 
     # -- reading
 
@@ -318,15 +318,13 @@ class LogReader:
         where = self._where(_PARENT)
         return knowledge.classify("", where[0] or where[1], None, exit_status, self.version)
 
-    def _judge(self, first: Trouble, causes: list[Trouble], exit_status: int | None) -> Failure:
+    def _judge(self, first: Trouble, causes: list[Trouble]) -> Failure:
+        # The exit status is left out: a parent that hears of a child's death kills itself, too, with 137.
         phase = self._phase_of(first)
-        alone = first.kind in ("death", "peer", "line")
         evidence = first.evidence()
         if first.kind == "peer":
             evidence = "\n".join(trouble.evidence() for trouble in causes)
-        failure = knowledge.classify(
-            evidence, phase, first.rank, exit_status if alone else None, self.version, cause=first.cause
-        )
+        failure = knowledge.classify(evidence, phase, first.rank, None, self.version, cause=first.cause)
         if failure.blame != "unknown" or first.kind in ("refusal", "line"):
             return failure
         for line in causes:

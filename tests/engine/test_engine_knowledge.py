@@ -71,9 +71,10 @@ def test_the_death_of_a_peer_is_never_the_cause(case: dict[str, Any]) -> None:
         failure = read(up_to("mamba and KV cache") + log).failure(-9)
         assert failure is not None
         assert (failure.rank, failure.blame) == ("TP1", "configuration")
-    alone = read(up_to("target graphs") + mourning + SIGQUIT).failure()
-    assert alone is not None
-    assert alone.blame == "unknown"
+    for status in (None, -9, 137):
+        alone = read(up_to("target graphs") + mourning + SIGQUIT).failure(status)
+        assert alone is not None
+        assert alone.blame == "unknown"
 
 
 def test_a_killed_parent_is_not_out_of_memory_where_a_rank_says_why() -> None:
