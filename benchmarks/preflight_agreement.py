@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,15 +108,14 @@ def launch(program: Program, configuration: Configuration, log: Path, port: int)
         process.wait()
 
 
-def compare(program: Program, model: Path, results: Path, only: int | None) -> tuple[list[Outcome], str | None]:
-    """Every case not yet in ``results``, put to both; (all outcomes, SGLang's version)."""
+def compare(
+    program: Program, preflight: Preflight, wanted: list[Case], results: Path
+) -> Iterator[tuple[Outcome, list[Outcome]]]:
+    """Each case that is not yet in ``results``, put to both: (its outcome, all outcomes so far)."""
     outcomes = [Outcome(**entry) for entry in json.loads(results.read_text())] if results.exists() else []
     done = {outcome.name for outcome in outcomes}
-    with Preflight(program, start_timeout_s=600, check_timeout_s=120) as preflight:
-        version = preflight.version
-        for index, case in enumerate(cases(model)[:only]):
-            if case.name in done:
-                continue
+    for index, case in enumerate(wanted):
+        if case.name not in done:
             begin = time.monotonic()
             answer = preflight.check(case.configuration)
             asked_s = time.monotonic() - begin
@@ -129,13 +129,10 @@ def compare(program: Program, model: Path, results: Path, only: int | None) -> t
             )
             outcomes.append(outcome)
             results.write_text(json.dumps([asdict(each) for each in outcomes], indent=1))
-            print(
-                f"{'agree' if outcome.agree else 'DIFFER'}: {case.name} ({launch_s:.0f} s)", file=sys.stderr, flush=True
-            )
-    return outcomes, version
+            yield outcome, outcomes
 
 
-def report(outcomes: list[Outcome], version: str | None, details: dict[str, Any]) -> str:
+def report(outcomes: list[Outcome], wanted: int, version: str | None, details: dict[str, Any]) -> str:
     """The result as a page."""
 
     def cell(text: str) -> str:
@@ -143,13 +140,14 @@ def report(outcomes: list[Outcome], version: str | None, details: dict[str, Any]
 
     agreeing = sum(outcome.agree for outcome in outcomes)
     accepted = sum(outcome.launch_accepted for outcome in outcomes)
-    check_s = statistics.median(outcome.preflight_s for outcome in outcomes[1:])
+    check_s = statistics.median(outcome.preflight_s for outcome in outcomes)
     launch_s = statistics.median(outcome.launch_s for outcome in outcomes)
     lines = [
         f"# Preflight against real launches, SGLang {version} on a CPU",
         "",
         f"{agreeing} of {len(outcomes)} decisions are those of a real launch ({accepted} accepted, "
-        f"{len(outcomes) - accepted} rejected). A check took {check_s:.2f} s (median, without the first one), "
+        f"{len(outcomes) - accepted} rejected; {wanted - len(outcomes)} of {wanted} not yet launched). "
+        f"A check took {check_s:.2f} s (median), "
         f"a launch {launch_s:.0f} s until it had decided.",
         "",
         *[f"- {name}: {value}" for name, value in details.items()],
@@ -176,23 +174,27 @@ def main() -> None:
     parser.add_argument("engine_python", type=Path)
     parser.add_argument("--models", type=Path, help="folder that the small model is unpacked into")
     parser.add_argument("--results", type=Path, default=Path("preflight-agreement.json"))
-    parser.add_argument("--report", type=Path)
+    parser.add_argument("--report", type=Path, help="page that is written anew after each configuration")
     parser.add_argument("--only", type=int, help="the first so many configurations")
     arguments = parser.parse_args()
     program = cpu_program(arguments.engine_python)
-    outcomes, version = compare(program, unpack(arguments.models), arguments.results, arguments.only)
-    details = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": "`python benchmarks/preflight_agreement.py ENGINE_PYTHON --report FILE`",
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.0f} at the end",
-        "versions": f"SGLang {version}, {_python_version(arguments.engine_python)}",
-    }
-    text = report(outcomes, version, details)
-    if arguments.report:
-        arguments.report.write_text(text)
-    else:
-        print(text)
-    raise SystemExit(0 if all(outcome.agree for outcome in outcomes) else 1)
+    wanted = cases(unpack(arguments.models))[: arguments.only]
+    agree = True
+    with Preflight(program, start_timeout_s=600, check_timeout_s=120) as preflight:
+        details = {
+            "date": datetime.now(UTC).date().isoformat(),
+            "command": "`python benchmarks/preflight_agreement.py ENGINE_PYTHON --report FILE`",
+            "machine": f"{os.cpu_count()} cores, {platform.machine()}, load {os.getloadavg()[0]:.0f} at the start",
+            "versions": f"SGLang {preflight.version}, {_python_version(arguments.engine_python)}",
+        }
+        for outcome, outcomes in compare(program, preflight, wanted, arguments.results):
+            agree = agree and outcome.agree
+            decision = "agree" if outcome.agree else "DIFFER"
+            print(f"{decision}: {outcome.name} ({outcome.launch_s:.0f} s)", file=sys.stderr, flush=True)
+            page = report(outcomes, len(wanted), preflight.version, details)
+            if arguments.report:
+                arguments.report.write_text(page)
+    raise SystemExit(0 if agree else 1)
 
 
 if __name__ == "__main__":

@@ -117,12 +117,12 @@ class Preflight:
         with self._turn:
             ready = self._await_ready()
             if ready is None or self._process is None:
-                return _unasked(configuration, f"Not checked by SGLang before the launch: {self._unavailable}.")
+                return _unasked(configuration, _not_checked(self._unavailable))
             try:
                 answer = self._process.ask(arguments, configuration.environment, self._check_timeout_s)
             except HelperLost as lost:
                 self._lose(lost)
-                return _unasked(configuration, f"Not checked by SGLang before the launch: {lost}.")
+                return _unasked(configuration, _not_checked(lost))
         warnings = tuple(
             _unknown_variable(name, like, ready["version"]) for name, like in answer["unknown_variables"].items()
         )
@@ -167,6 +167,10 @@ def _split(program: Program) -> tuple[list[str], list[str]] | str:
 
 def _unasked(configuration: Configuration, *warnings: str) -> Answer:
     return Answer(True, None, configuration.identity(), None, warnings)
+
+
+def _not_checked(reason: object) -> str:
+    return f"Not checked by SGLang before the launch: {str(reason).rstrip('.')}."
 
 
 def _unknown_variable(name: str, like: str, version: str) -> str:

@@ -99,8 +99,16 @@ class Installed:
         if suspects and self._in_sources is None:
             self._in_sources = _variables_in_sources(self.package)
         known = self._registered | (self._in_sources or set())
-        unknown = [name for name in suspects if name not in known]
-        return {name: next(iter(difflib.get_close_matches(name, known, 1, 0.8)), "") for name in unknown}
+        begun = tuple(name for name in known if name.endswith("_"))  # the rest is put together in the source
+        unknown = [name for name in suspects if name not in known and not name.startswith(begun)]
+        return {name: _likeliest(name, known.difference(begun)) for name in unknown}
+
+
+def _likeliest(name: str, known: set[str]) -> str:
+    """The known variable that was probably meant; empty where none is near."""
+    beginning = name.index("_") + 1  # which all share
+    others = {other[beginning:]: other for other in known if other.startswith(name[:beginning])}
+    return next((others[match] for match in difflib.get_close_matches(name[beginning:], others, 1, 0.75)), "")
 
 
 def _registered_variables() -> set[str]:

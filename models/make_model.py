@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# ruff: noqa: PLC0415, PLR0917 - one script: a model's shape is a list of numbers, its tokenizer is imported where it is made
+# ruff: noqa: PLC0415 - one script: a model's shape is a list of numbers, its tokenizer is imported where it is made
 """Write tiny random models for SGLang: make_model.py OUTDIR [dense|next|all]
 
 OUTDIR/dense  Qwen3ForCausalLM      8 layers, hidden 1024

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# ruff: noqa: E402, PLC0415, PLR0912, PLR0915, PLR0917 - one script, read from top to bottom and run once
+# ruff: noqa: E402, PLC0415, PLR0912, PLR0915 - one script, read from top to bottom and run once
 """Train a tiny Qwen3-Next language model with a trained MTP head, in minutes.
 
 train_tiny_mtp.py --out DIR [--minutes 6]   writes DIR/tinymtp/ (as make_model.py's "next") and DIR/tinymtp.tar.xz

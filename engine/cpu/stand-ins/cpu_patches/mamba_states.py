@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """Copies between the pools of linear-attention states, in torch: commits after verification, and tracking."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """RMS norm followed by a gate, in torch."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """Verification of drafts by sampling, as on a GPU.
 
 SGLang's CPU verification always commits the arg max, whatever the temperature. Here a sampled request is verified

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """Where the tokens of a speculative batch lie in the KV cache: copies and tables of slots, in torch.
 
 ``req_pool`` holds the row of each request in ``req_to_token``, whose columns are the slots of its tokens.

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """The short causal convolution before linear attention, in torch.
 
 Layout of the pool of windows: [slots, dim, width - 1], the newest input last (the one that SGLang uses without AMX).

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """The gated delta net, in torch, written from its mathematics.
 
 Layout of the pool of states: [slots, value heads, V, K]. Recurrence of one value head, with S of [K, V]:

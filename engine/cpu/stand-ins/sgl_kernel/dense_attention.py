@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """Softmax attention over a paged KV cache, request by request, in fp32."""
 
 from __future__ import annotations

@@ -1,4 +1,3 @@
-# ruff: noqa: PLR0917 - SGLang calls these by position
 """Trees of draft tokens: built from what the draft model chose, verified greedily, and read back from their mask.
 
 A tree has ``nodes`` nodes, the last committed token first. Trees are handed over as first child and next sibling of
