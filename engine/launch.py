@@ -119,6 +119,7 @@ class Engine:
             self._memory_before_gb = memory_used_gb(self.gpus) if self.gpus else {}
             held = self._locks or self._own_locks
             self._started_at_s = time.monotonic()
+            self._reader = LogReader(started_at=time.time())
             self._tree.start(
                 self.command, self._environment(), log_path=self.log_path, locks=held.descriptors if held else ()
             )

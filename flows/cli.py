@@ -17,7 +17,7 @@ from rich.table import Table
 
 from flows.surroundings import prepare
 
-prepare()
+prepare(on_a_terminal=True)
 
 app = typer.Typer(
     name="quietlane",
@@ -88,17 +88,21 @@ def tune(
     except Refused as refused:
         raise _refuse(str(refused)) from None
 
+    from prefect.exceptions import TerminationSignal  # noqa: PLC0415
+
+    from flows.leaving import leave_now, stop_on_sigterm  # noqa: PLC0415
     from flows.tune import tune as tune_flow  # noqa: PLC0415
     from flows.voice import speak_on  # noqa: PLC0415
 
     speak_on(Console(stderr=as_json))
+    stop_on_sigterm()
     try:
         ending = tune_flow(parameters)
     except Refused as refused:
         raise _refuse(str(refused)) from None
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, TerminationSignal):
         typer.echo("quietlane: stopped; the study keeps what was measured and goes on with the same command", err=True)
-        raise typer.Exit(130) from None
+        leave_now(130)
     if as_json:
         typer.echo(ending.model_dump_json(indent=1))
     if ending.winner is None:
@@ -111,9 +115,12 @@ def watch(
     as_json: Annotated[bool, typer.Option("--json", help="Read the log to its end and print one object.")] = False,
 ) -> None:
     """Show any SGLang start, ours or not: phase by rank, memory, who is behind, why it died."""
-    from engine.watch import run  # noqa: PLC0415
+    from engine.watch import WatchError, run  # noqa: PLC0415
 
-    raise typer.Exit(run(target, as_json, sys.stdout))
+    try:
+        raise typer.Exit(run(target, as_json, sys.stdout))
+    except WatchError as error:
+        raise _refuse(str(error)) from None
 
 
 @app.command()

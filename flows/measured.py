@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmark import crosscheck
 from benchmark.load import measure
 from benchmark.prompt_source import PromptSource
 from benchmark.results import Measurement
 from engine.configuration import Configuration
 from engine.failure import EngineFailed, Failure
-from engine.launch import Engine
+from engine.launch import Engine, LaunchError
+from engine.locks import HeldElsewhere
 from engine.phase import Phase
 from engine.ports import free_port
+from flows.gate import check_acceptance, check_answers
 from flows.live import LaunchView
 from flows.opening import Search
 from flows.voice import say
@@ -32,6 +35,7 @@ class Measured:
 
     launch_id: int
     measurements: list[Measurement] = field(default_factory=list)
+    cross_checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     server_info: dict[str, Any] = field(default_factory=dict)
     phases: tuple[Phase, ...] = ()
     stopped_early: bool = False
@@ -54,9 +58,21 @@ def _recorded(search: Search, launch_id: int, engine: Engine) -> Iterator[None]:
         outcome, failure = "failed", error.failure
         raise
     finally:
+        teardown = engine.stop()
         search.store.record_phases(launch_id, engine.phases)
-        search.store.record_teardown(launch_id, engine.stop())
+        search.store.record_teardown(launch_id, teardown)
         search.store.end_launch(launch_id, outcome, failure)
+        _keep_evidence(search, launch_id, engine)
+        if teardown.failure is not None and teardown.failure.blame == "environment":
+            search.broken = teardown.failure
+
+
+def _keep_evidence(search: Search, launch_id: int, engine: Engine) -> None:
+    """Stacks, GPU state and kernel log that were taken of a hanging engine, beside its log and with the study."""
+    for name, text in engine.evidence.items():
+        path = engine.log_path.with_suffix(f".{name.replace(' ', '-')}.txt")
+        path.write_text(text)
+        search.store.record_artifact(path, "evidence", study=search.study_name, launch_id=launch_id)
 
 
 def launch_and_measure(
@@ -122,7 +138,7 @@ def _once(
     )
     measured = Measured(launch_id)
     with _recorded(search, launch_id, engine):
-        engine.start()
+        _start(engine)
         if engine.pid is not None:
             search.store.record_process(launch_id, engine.pid)
         with LaunchView(log_path) as view:
@@ -133,8 +149,19 @@ def _once(
         measured.server_info = engine.server_info()
         search.store.record_ready(launch_id)
         search.store.record_server_info(launch_id, measured.server_info)
+        check_answers(search, engine, measured.server_info, is_baseline=purpose == "baseline")
         _levels(search, engine, measured, stop_early)
     return measured
+
+
+def _start(engine: Engine) -> None:
+    """Start it; what keeps a command from being run at all is the machine's fault, since the space was checked."""
+    try:
+        engine.start()
+    except (LaunchError, HeldElsewhere) as error:
+        raise EngineFailed(
+            Failure(None, "launch", str(error), "environment", "mend that and start the search again", "")
+        ) from error
 
 
 def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool) -> None:
@@ -145,6 +172,7 @@ def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool
         engine.check()
         search.store.record_measurement(measured.launch_id, result)
         measured.measurements.append(result)
+        check_acceptance(result, measured.server_info)
         if result.completed == 0:
             reasons = sorted({sample.error for sample in result.samples if sample.error})
             raise EngineFailed(
@@ -153,6 +181,14 @@ def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool
                     "configuration", "look at the engine's log at the time of this level", "\n".join(reasons)[:4000],
                 )
             )  # fmt: skip
+        if search.parameters.cross_check and not stop_early:
+            figures = crosscheck.run(
+                search.program, engine.url, level, prompts, search.plan, engine.check, model=search.space.model.path
+            )
+            measured.cross_checks[level.name] = figures
+            theirs = figures.get("output_throughput")
+            said = f"{theirs:,.1f} tok/s by sglang.bench_serving" if theirs else figures.get("unavailable")
+            say(f"  {level.name}: {result.output_throughput:,.1f} tok/s by quietlane, {said}")
         if stop_early and level is not search.plan.levels[-1] and search.board.hopeless(measured.throughput):
             measured.stopped_early = True
             return

@@ -13,6 +13,7 @@ from pathlib import Path
 import optuna
 
 import benchmark.prompts as prompts_module
+from benchmark.answers import Answers
 from benchmark.plan import Plan
 from benchmark.prompts import Prompt, PromptsError
 from engine.failure import Failure
@@ -34,8 +35,8 @@ from search_spaces.checks import refusals
 from storage import StorageError, Store
 from storage.optuna_study import claim, sweep_ghosts
 
-# A rehearsed engine starts in milliseconds and serves ten times faster than life unless its user says otherwise.
-_REHEARSAL = {"REHEARSAL_SPEED": "0", "REHEARSAL_TIME_SCALE": "10"}
+# A rehearsed engine starts in milliseconds and serves four times faster than life unless its user says otherwise.
+_REHEARSAL = {"REHEARSAL_SPEED": "0", "REHEARSAL_TIME_SCALE": "4"}
 
 
 @dataclass
@@ -57,6 +58,10 @@ class Search:
     history: StartHistory
     locks: GpuLocks
     seen: dict[str, int] = field(default_factory=dict)
+    reference: Answers | None = None
+    """The baseline's greedy answers, once it has given them."""
+    broken: Failure | None = None
+    """What a teardown found wrong with the machine: no further launch."""
     unexplained: list[tuple[str, Failure]] = field(default_factory=list)
     """Failures since the last launch that worked that nobody can explain, each with its configuration's identity."""
 
@@ -64,6 +69,11 @@ class Search:
     def rehearsal(self) -> bool:
         """Whether the engine is the stand-in."""
         return self.program.rehearsal
+
+    @property
+    def reference_path(self) -> Path:
+        """Where the baseline's answers in this environment are kept."""
+        return self.folder / f"reference-answers-{self.environment_id}.json"
 
     @property
     def study_name(self) -> str:
@@ -211,7 +221,7 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             if not rehearsal:
                 stack.enter_context(locks)
             for leftover in reap_leftovers():
-                say(f"Ended what an earlier launch had left behind: {leftover}", warning=True)
+                say(f"Ended what an earlier launch had left behind: {leftover.description}", warning=True)
             program = engine_program(space, parameters)
             store = stack.enter_context(Store.open(parameters.storage))
             preflight = _preflight(space, program, stack) if parameters.preflight and not rehearsal else None

@@ -43,7 +43,7 @@ class TuneParameters(BaseModel):
         True, description="Let the installed SGLang resolve each configuration before it is launched."
     )
     cross_check: bool = Field(
-        False, description="Run sglang.bench_serving beside the baseline's and the winner's levels."
+        False, description="Run sglang.bench_serving beside each level of the baseline and the enqueued configurations."
     )
     start_timeout_s: float = Field(1800, ge=5, le=4 * 3600, description="Longest start of an engine, in seconds.")
 

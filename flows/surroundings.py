@@ -13,7 +13,11 @@ _DEFAULTS = {
 }
 
 
-def prepare() -> None:
+# Where quietlane speaks to a terminal itself, Prefect's console shows its errors alone.
+_ON_A_TERMINAL = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "ERROR"}
+
+
+def prepare(*, on_a_terminal: bool = False) -> None:
     """Set what is not set already; call it before the first import of Prefect."""
-    for name, value in _DEFAULTS.items():
+    for name, value in {**_DEFAULTS, **(_ON_A_TERMINAL if on_a_terminal else {})}.items():
         os.environ.setdefault(name, value)

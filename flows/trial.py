@@ -12,6 +12,7 @@ from engine.configuration import Configuration
 from engine.failure import EngineFailed, Failure
 from engine.knowledge import blame_over_launches
 from engine.preflight import Answer
+from flows.limits import missed
 from flows.measured import Measured, launch_and_measure
 from flows.opening import Search
 from report.trial_facts import TrialFacts, feasible
@@ -55,13 +56,17 @@ class Told:
         return text + (" [REHEARSAL]" if facts.rehearsal else "")
 
 
-def run_trial(search: Search, *, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool) -> Told:
+def run_trial(
+    search: Search, *, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool, is_known: bool
+) -> Told:
     """Preflight, launch, measure, tell. Every end is told to Optuna, the accidental one too.
+
+    A known configuration (one that the space enqueues) is measured at every level, however it does.
 
     Raises EnvironmentBroken where the search cannot go on.
     """
     try:
-        return _judged(search, trial, assignment, label, is_baseline)
+        return _judged(search, trial, assignment, label, is_baseline, is_known)
     except BaseException as error:
         if not isinstance(error, EnvironmentBroken):
             trial.set_user_attr("failure", f"the search was interrupted: {type(error).__name__}: {error}"[:1000])
@@ -69,7 +74,9 @@ def run_trial(search: Search, *, trial: optuna.Trial, assignment: Assignment, la
         raise
 
 
-def _judged(search: Search, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool) -> Told:
+def _judged(
+    search: Search, trial: optuna.Trial, assignment: Assignment, label: str, is_baseline: bool, is_known: bool
+) -> Told:
     configuration = search.space.configuration(assignment)
     answer = search.preflight.check(configuration) if search.preflight else None
     facts: dict[str, Any] = {
@@ -91,6 +98,7 @@ def _judged(search: Search, trial: optuna.Trial, assignment: Assignment, label: 
             purpose="baseline" if is_baseline else "trial",
             trial_number=trial.number,
             resolved=answer.resolved if answer else None,
+            stop_early=not is_known,
         )
     except EngineFailed as error:
         return _failed(search, trial, error.failure, facts)
@@ -99,11 +107,15 @@ def _judged(search: Search, trial: optuna.Trial, assignment: Assignment, label: 
 
 def _measured(search: Search, trial: optuna.Trial, measured: Measured, facts: dict[str, Any]) -> Told:
     search.unexplained.clear()
+    limit = missed(search.space.benchmark.limits, measured.measurements, measured.phases)
     throughput = measured.throughput
     for step, level in enumerate(search.plan.levels):
         if level.name in throughput:
             trial.report(throughput[level.name], step)
-    if measured.stopped_early:
+    score: float | None
+    if limit is not None and not facts["is_baseline"]:
+        score, facts = None, {**facts, "failure": f"misses a limit: {limit}", "blame": "configuration"}
+    elif measured.stopped_early:
         score = search.board.hopeless(throughput) or search.board.score(throughput)
     else:
         score = search.board.take(throughput, is_baseline=facts["is_baseline"])

@@ -36,6 +36,7 @@ class Proposal:
     assignment: Assignment
     label: str
     is_baseline: bool
+    is_known: bool
 
 
 def propose(search: Search) -> Proposal | None:
@@ -47,7 +48,8 @@ def propose(search: Search) -> Proposal | None:
         broken = search.space.broken_rule(assignment)
         if broken is None:
             is_baseline = assignment == search.space.baseline_assignment() and not search.board.baseline
-            return Proposal(trial, assignment, search.space.label(assignment), is_baseline)
+            is_known = any(assignment == known for _, known in search.space.enqueued())
+            return Proposal(trial, assignment, search.space.label(assignment), is_baseline, is_known or is_baseline)
         trial.set_user_attr("what", search.space.label(assignment))
         trial.set_user_attr("failure", f"not launched, a rule of the space forbids it: {broken}")
         trial.set_constraint(FEASIBLE, 1.0)
@@ -105,6 +107,8 @@ def _search(search: Search) -> str | None:
             return str(error)
         say(f"  {told.sentence()}", warning=told.facts.failure is not None)
         done += 1
+        if search.broken is not None:
+            return f"{search.broken.sentence()}; {search.broken.remedy}"
         longest_s = max(longest_s, time.time() - began)
     return None
 

@@ -12,14 +12,9 @@ _terminal: Console | None = None
 
 
 def speak_on(console: Console | None) -> None:
-    """Print what is said on this terminal too, and keep Prefect's own chatter off it."""
+    """Print what is said on this terminal too."""
     global _terminal  # noqa: PLW0603 - one terminal a process
     _terminal = console
-    if console is not None:
-        for name in ("prefect", "prefect.flow_runs", "prefect.task_runs"):
-            for handler in logging.getLogger(name).handlers:
-                if type(handler).__name__ == "PrefectConsoleHandler":
-                    handler.setLevel(logging.ERROR)
 
 
 def say(sentence: str, *, warning: bool = False) -> None:
