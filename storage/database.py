@@ -83,7 +83,7 @@ def open_engine(url: URL) -> Engine:
         # mode=rw: a file that is taken away is missed, and not silently begun anew
         target = url.set(database=f"file:{quote(str(path))}").update_query_dict({"mode": "rw", "uri": "true"})
     try:
-        engine = create_engine(target, connect_args=connect_arguments(url), pool_pre_ping=not sqlite)
+        engine = create_engine(target, connect_args=connect_arguments(url))
     except NoSuchModuleError as unknown:
         raise StorageError(
             f"No database driver {url.drivername!r} is known: write sqlite:///FILE or postgresql://USER@HOST/DATABASE."

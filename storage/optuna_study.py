@@ -14,7 +14,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event, insert, select
+from sqlalchemy import Double, String, bindparam, event, insert, select
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -26,6 +26,16 @@ from storage.trial_loading import load_trials
 
 OWNER = "quietlane:owner"
 _TRIAL, _PARAM = models.TrialModel.__table__, models.TrialParamModel.__table__
+# Only into a trial that is not finished.
+_SET_PARAM = insert(_PARAM).from_select(
+    ["trial_id", "param_name", "param_value", "distribution_json"],
+    select(
+        _TRIAL.c.trial_id,
+        bindparam("name", type_=String()),
+        bindparam("value", type_=Double()),
+        bindparam("distribution", type_=String()),
+    ).where(_TRIAL.c.trial_id == bindparam("id"), _TRIAL.c.state.in_([TrialState.RUNNING, TrialState.WAITING])),
+)
 
 T = TypeVar("T")
 
@@ -36,7 +46,8 @@ def open_optuna_storage(url: URL, patience_s: float = PATIENCE_S) -> RDBStorage:
     Optuna and Prefect cannot share one PostgreSQL schema: both own a table ``alembic_version``. Give each a database.
     """
     sqlite = url.get_backend_name() == "sqlite"
-    options: dict[str, Any] = {"connect_args": connect_arguments(url), "pool_pre_ping": not sqlite}
+    # no pool_pre_ping: every call is tried again anyway, and twenty pings a question are twenty round trips
+    options: dict[str, Any] = {"connect_args": connect_arguments(url)}
     # Optuna fills templates into the URL, so a brace of a path or a password is doubled
     text = plain(url).replace("{", "{{").replace("}", "}}")
     try:
@@ -104,7 +115,7 @@ class PatientStorage(RDBStorage):
         distribution: BaseDistribution,
         previous_distribution: BaseDistribution | None,
     ) -> None:
-        """A question has twenty of these; once the parameter is known, two plain statements do."""
+        """A question has twenty of these; once the parameter is known, one plain statement does."""
         if previous_distribution is None:
             plainly = super()._set_trial_param
             durably(
@@ -118,20 +129,19 @@ class PatientStorage(RDBStorage):
             return
         check_distribution_compatibility(previous_distribution, distribution)
         row = {
-            "trial_id": trial_id,
-            "param_name": param_name,
-            "param_value": param_value_internal,
-            "distribution_json": distribution_to_json(distribution),
+            "id": trial_id,
+            "name": param_name,
+            "value": float(param_value_internal),
+            "distribution": distribution_to_json(distribution),
         }
 
         def work(_tries: int) -> None:
-            with self.engine.begin() as connection:
-                state = connection.scalar(select(_TRIAL.c.state).where(_TRIAL.c.trial_id == trial_id))
-                if state is None:
-                    raise KeyError(trial_id)
-                self.check_trial_is_updatable(trial_id, state)
-                with suppress(IntegrityError):  # it was set before, as Optuna too lets pass
-                    connection.execute(insert(_PARAM), row)
+            with (
+                suppress(IntegrityError),  # it was set before, as Optuna too lets pass
+                self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
+            ):
+                if connection.execute(_SET_PARAM, row).rowcount == 0:
+                    self.check_trial_is_updatable(trial_id, self.get_trial(trial_id).state)
 
         durably(work, "run Optuna's set_trial_param", self.where, self.patience_s)
 
