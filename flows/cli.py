@@ -124,6 +124,18 @@ def watch(
 
 
 @app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    interpreter: Annotated[str | None, typer.Option(help="The engine's Python, to look at its versions.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model's folder, to hold its weights against memory.")] = None,
+) -> None:
+    """Look at GPUs, PCIe, driver and host: what is wrong, what it costs, what to change."""
+    from interconnect.doctor import run  # noqa: PLC0415
+
+    raise typer.Exit(run(as_json, sys.stdout, interpreter, model))
+
+
+@app.command()
 def leaderboard(
     study: Annotated[str, typer.Argument(help="Name of the study.")],
     storage: Annotated[

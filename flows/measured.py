@@ -168,7 +168,8 @@ def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool
     """Measure level after level; a configuration that cannot win any more is not measured to the end."""
     prompts = PromptSource(search.prompts, seed=search.plan.seed, levels=search.plan.levels)
     for level in search.plan.levels:
-        result = measure(engine.url, level, prompts, search.plan, engine.check)
+        observers = () if search.traffic is None else (search.traffic,)
+        result = measure(engine.url, level, prompts, search.plan, engine.check, observers=observers)
         engine.check()
         search.store.record_measurement(measured.launch_id, result)
         measured.measurements.append(result)

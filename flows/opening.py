@@ -30,6 +30,7 @@ from flows.refused import Refused
 from flows.score_board import ScoreBoard
 from flows.voice import say
 from interconnect.environment import describe
+from interconnect.traffic import PcieObserver
 from search_spaces import Space, SpaceError, load
 from search_spaces.checks import refusals
 from storage import StorageError, Store
@@ -57,6 +58,8 @@ class Search:
     board: ScoreBoard
     history: StartHistory
     locks: GpuLocks
+    traffic: PcieObserver | None = None
+    """Counts the bytes over PCIe of each level, where there are GPUs."""
     seen: dict[str, int] = field(default_factory=dict)
     reference: Answers | None = None
     """The baseline's greedy answers, once it has given them."""
@@ -201,6 +204,15 @@ def check_space(parameters: TuneParameters) -> Space:
     return space
 
 
+def _traffic(gpus: tuple[int, ...], stack: ExitStack) -> PcieObserver | None:
+    """The observer of the PCIe counters, which has seen them idle; nothing without GPUs."""
+    if not gpus:
+        return None
+    observer = stack.enter_context(PcieObserver(gpus))
+    observer.measure_idle()
+    return observer
+
+
 @contextmanager
 def open_search(parameters: TuneParameters) -> Iterator[Search]:
     """Check everything, open everything, and close it again however the search ends.
@@ -255,4 +267,5 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             board=ScoreBoard(level_weights(space, plan)),
             history=StartHistory(),
             locks=locks,
+            traffic=_traffic(gpus, stack),
         )
