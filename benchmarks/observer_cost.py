@@ -2,8 +2,8 @@
 
     python benchmarks/observer_cost.py http://127.0.0.1:30000 --gpus 0,1 --concurrency 8 --pairs 12
 
-The order within a pair alternates, so that a drift of the machine falls on both sides. The last line is JSON: throughput
-without and with, their ratio with its 95 % interval over the pairs, and the sampler's share of one processor core.
+The order within a pair alternates, so that a drift of the machine falls on both sides. The last line is JSON: the
+throughput without and with, their ratio with its 95 % interval over the pairs, and the sampler's share of one core.
 Without a URL a server of known figures is measured, which shows the cost to the client alone.
 """
 
