@@ -12,6 +12,7 @@ from interconnect.checks import Check, Machine, bad
 _SHARED_MEMORY_GB = 1.0
 _SWAP_USED_GB = 0.5
 _CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu13", "nvidia-cuda-runtime-cu12")
+_COMPILED = ("torch", "flashinfer-python", "sglang-kernel", "transformers", "xgrammar", "sgl-deep-gemm", "triton")
 _ONE_VERSION = ("flashinfer-python", "flashinfer-cubin", "flashinfer-jit-cache")
 
 
@@ -212,13 +213,14 @@ def versions(machine: Machine) -> Iterator[Check]:
             "pip install sglang there, or name another interpreter.",
         )
     elif installation.unmet:
-        worst = "; ".join(
-            f"{name} {there or 'missing'}, wanted {wanted}" for name, wanted, there in installation.unmet[:6]
-        )
+        # compiled parts first: those are what fails
+        unmet = sorted(installation.unmet, key=lambda one: (one[0] not in _COMPILED, not one[2], one[0]))
+        worst = "; ".join(f"{name} {there or 'missing'}, wanted {wanted or 'any'}" for name, wanted, there in unmet[:6])
         yield bad(
             "engine's versions",
             f"{reading}; {len(installation.unmet)} requirements of SGLang unmet",
-            "warning",
+            # an engine for the CPU has and needs few of them
+            "warning" if machine.topology.gpus else "note",
             f"Not what this SGLang asks for: {worst}.",
             "Undefined symbols at import, or kernels that fail at the first forward pass.",
             "pip install --upgrade the named packages to the versions that SGLang asks for.",

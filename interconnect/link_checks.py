@@ -53,7 +53,7 @@ def links(machine: Machine) -> Iterator[Check]:
                 reading,
                 "warning",
                 f"GPU {gpu.index} runs on {link.width} lanes of {link.max_width}.",
-                f"Every all-reduce waits for this link: {link.max_width / link.width:.0f} times longer for large ones.",
+                f"Large all-reduces wait for this link: {link.max_width / link.width:.0f} times longer.",
                 f"Reseat GPU {gpu.index} ({gpu.bus_id}) and check its slot.{slot}",
             )
         elif link.max_generation and link.generation < link.max_generation and working:
@@ -61,7 +61,7 @@ def links(machine: Machine) -> Iterator[Check]:
                 name,
                 reading,
                 "warning",
-                f"GPU {gpu.index} trained its link to Gen{link.generation}; GPU and slot can do Gen{link.max_generation}.",
+                f"GPU {gpu.index} trained to Gen{link.generation}; GPU and slot can do Gen{link.max_generation}.",
                 f"Half the bandwidth a generation: {2 ** (link.max_generation - link.generation)} times longer.",
                 f"Reseat GPU {gpu.index} ({gpu.bus_id}), and set the slot's speed in the firmware.{slot}",
             )
@@ -70,7 +70,7 @@ def links(machine: Machine) -> Iterator[Check]:
                 name,
                 reading,
                 "warning",
-                f"The slot of GPU {gpu.index} offers Gen{link.max_generation}; the GPU can do Gen{link.gpu_generation}.",
+                f"The slot of GPU {gpu.index} offers Gen{link.max_generation}, the GPU Gen{link.gpu_generation}.",
                 "Half the bandwidth for each generation that is missing.",
                 f"Set the speed of the slot of {gpu.bus_id} in the firmware, or use a slot of that generation.",
             )
