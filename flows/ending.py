@@ -10,6 +10,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.context import FlowRunContext
 from pydantic import BaseModel
 
+from engine.configuration import Configuration
 from flows.opening import Search
 from flows.voice import say
 from report.comparison import LevelComparison, compare
@@ -35,7 +36,7 @@ class Ending(BaseModel):
     stopped_because: str | None = None
 
 
-def _winner(search: Search, rows: list[Standing]) -> Standing | None:
+def probable_best(search: Search, rows: list[Standing]) -> Standing | None:
     """What is probably best, as the sampler sees it; among those measured to the end."""
     whole = [row for row in rows if row.score is not None and not row.facts.stopped_early]
     probable = getattr(search.study.sampler, "incumbent", None)
@@ -49,7 +50,8 @@ def _winner(search: Search, rows: list[Standing]) -> Standing | None:
     return whole[0] if whole else None
 
 
-def _baseline(search: Search, rows: list[Standing]) -> Standing | None:
+def measured_baseline(search: Search, rows: list[Standing]) -> Standing | None:
+    """The baseline's newest trial, of this environment if there is one."""
     measured = [row for row in rows if row.facts.is_baseline and row.score is not None]
     here = [row for row in measured if row.facts.environment_id == search.environment_id]
     return (here or measured or [None])[-1]  # type: ignore[list-item]
@@ -58,15 +60,21 @@ def _baseline(search: Search, rows: list[Standing]) -> Standing | None:
 def _script(search: Search, winner: Standing, lines: list[LevelComparison]) -> str:
     launches = search.store.launches(search.study_name)
     launch = next(one for one in launches if one.id == winner.facts.launch_id)
-    environment = {**search.program.environment, **launch.configuration.environment}
+    title = f"the fastest configuration that quietlane found for {search.space.model.path}"
+    what = f"trial {winner.number} ({winner.facts.label})"
+    return script_of(search, launch.configuration, what, [line.sentence() for line in lines], title)
+
+
+def script_of(search: Search, configuration: Configuration, what: str, lines: list[str], title: str) -> str:
+    """The launch script of a configuration of this search; ``lines`` say how it was measured."""
+    environment = {**search.program.environment, **configuration.environment}
     versions = search.store.environment(search.environment_id).details.get("versions", {})
     facts = [
-        f"study {search.study_name}, trial {winner.number} ({winner.facts.label})",
+        f"study {search.study_name}, {what}",
         "measured with " + (", ".join(f"{name} {version}" for name, version in versions.items()) or "unknown versions"),
-        *(line.sentence() for line in lines),
+        *lines,
     ]
-    title = f"the fastest configuration that quietlane found for {search.space.model.path}"
-    command = [*search.program.command, "--host", "127.0.0.1", "--port", "30000", *launch.configuration.arguments()]
+    command = [*search.program.command, "--host", "127.0.0.1", "--port", "30000", *configuration.arguments()]
     return launch_script(command, environment, title=title, facts=facts, rehearsal=search.rehearsal)
 
 
@@ -81,7 +89,7 @@ def conclude(search: Search, stopped_because: str | None) -> Ending:
         stopped_because=stopped_because,
     )
     ending.leaderboard = search.folder / "leaderboard.md"
-    winner, baseline = _winner(search, rows), _baseline(search, rows)
+    winner, baseline = probable_best(search, rows), measured_baseline(search, rows)
     text = f"# {search.study_name}\n\n"
     if winner and baseline:
         lines = compare(baseline.facts, winner.facts)
