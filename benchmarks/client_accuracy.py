@@ -18,6 +18,7 @@ import datetime
 import os
 import platform
 import shlex
+import socket
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,7 @@ from benchmark import crosscheck  # noqa: E402
 from benchmark.answers import Answers, collect  # noqa: E402
 from benchmark.judgement import agreement, judge  # noqa: E402
 from benchmark.load import measure  # noqa: E402
+from benchmark.observers import Observer  # noqa: E402
 from benchmark.plan import Endpoint, Plan  # noqa: E402
 from benchmark.prompt_source import PromptSource  # noqa: E402
 from benchmark.prompts import load  # noqa: E402
@@ -81,10 +83,56 @@ ENGINES: dict[str, dict[str, Any]] = {
 
 @dataclass
 class Pair:
-    """One round: the same load by both clients."""
+    """One round: the same load by both clients, each beside the throughput on the relay's clock, in tok/s."""
 
     ours: Measurement
+    ours_truth: float
     theirs: dict[str, Any]
+    theirs_truth: float
+
+
+@dataclass
+class Relay:
+    """The relay of ``recording_proxy.py``."""
+
+    url: str
+    clock_port: int
+
+    def seconds(self) -> float:
+        """From the first request in to the last byte out since it was last asked."""
+        with socket.create_connection(("127.0.0.1", self.clock_port), timeout=10) as connection:
+            return float(connection.makefile().readline())
+
+
+@contextlib.contextmanager
+def relay(port: int) -> Iterator[Relay]:
+    """A relay before a server, as a process of its own."""
+    command = [sys.executable, str(ROOT / "benchmarks" / "recording_proxy.py"), str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        relay_port, clock_port = process.stdout.readline().split()
+        yield Relay(f"http://127.0.0.1:{relay_port}", int(clock_port))
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Clock(Observer):
+    """Reads the relay's clock over the measured window."""
+
+    def __init__(self, relayed: Relay) -> None:
+        self.relayed = relayed
+        self.seconds = 0.0
+
+    def before_start(self) -> None:
+        """What went before does not count."""
+        self.relayed.seconds()
+
+    def after_finish(self) -> dict[str, Any]:
+        """The span of the load."""
+        self.seconds = self.relayed.seconds()
+        return {}
 
 
 def against_the_known_server() -> list[str]:
@@ -132,23 +180,28 @@ def beside_bench_serving(
             pass
         plan = Plan(warm_up_s=6)
         answers = collect(engine.url, check=engine.check)
-        with before_everything_else(engine.process_ids(), first):
+        with relay(engine.port) as before, before_everything_else(engine.process_ids(), first):
             for number in range(rounds):
 
-                def ours(number: int = number) -> Measurement:
+                def ours(number: int = number) -> tuple[Measurement, float]:
                     flush(engine.url)
-                    return measure(engine.url, level, PromptSource(load(), seed=number), plan, engine.check)
+                    clock, source = Clock(before), PromptSource(load(), seed=number)
+                    found = measure(before.url, level, source, plan, engine.check, observers=[clock])
+                    return found, found.completed * level.output_tokens / clock.seconds
 
-                def theirs(number: int = number) -> dict[str, Any]:
+                def theirs(number: int = number) -> tuple[dict[str, Any], float]:
                     flush(engine.url)
                     source = PromptSource(load(), seed=number)
-                    return crosscheck.run(program, engine.url, level, source, plan, engine.check, model=model)
+                    before.seconds()
+                    found = crosscheck.run(program, before.url, level, source, plan, engine.check, model=model)
+                    seconds = before.seconds()
+                    return found, found.get("completed", 0) * level.output_tokens / seconds if seconds else 0.0
 
                 if number % 2:
                     second = theirs()
-                    pairs.append(Pair(ours(), second))
+                    pairs.append(Pair(*ours(), *second))
                 else:
-                    pairs.append(Pair(ours(), theirs()))
+                    pairs.append(Pair(*ours(), *theirs()))
                 print(*rows_of(name, pairs[-1:]), flush=True)
         version = str(engine.server_info().get("version"))
     return pairs, answers, version
@@ -178,29 +231,25 @@ def before_everything_else(pids: list[int], wanted: bool) -> Iterator[None]:
 
 
 def rows_of(name: str, pairs: list[Pair]) -> list[str]:
-    """Table rows of one engine: each round, and both clients together."""
-    good = [pair for pair in pairs if pair.theirs.get("output_throughput")]
+    """Table rows of one engine: each round, and the rounds together."""
     rows = []
+    errors: list[tuple[float, float]] = []
     for number, pair in enumerate(pairs, start=1):
-        if pair not in good:
-            rows.append(
-                f"| {name} | {number} | {pair.ours.output_throughput:.1f} | {pair.theirs.get('unavailable')} | | |"
-            )
-            continue
-        ours, theirs = pair.ours.output_throughput, pair.theirs["output_throughput"]
+        ours = f"{pair.ours.output_throughput:.2f} | {pair.ours_truth:.2f}"
         accepted = f"{pair.ours.acceptance_length:.2f}" if pair.ours.acceptance_length else "-"
-        reported = pair.theirs.get("accept_length")
-        accepted += f" / {reported:.2f}" if reported else ""
-        rows.append(
-            f"| {name} | {number} | {ours:.1f} | {theirs:.1f} | {100 * (ours / theirs - 1):+.1f} % | {accepted} |"
-        )
-    if len(good) > 1:
-        a = [pair.ours.output_throughput for pair in good]
-        b = [pair.theirs["output_throughput"] for pair in good]
-        median = statistics.median(x / y for x, y in zip(a, b, strict=True))
-        means = f"{statistics.mean(a):.1f} | {statistics.mean(b):.1f}"
+        if "unavailable" in pair.theirs:
+            rows.append(f"| {name} | {number} | {ours} | | {pair.theirs['unavailable']} | | | {accepted} |")
+            continue
+        reported = pair.theirs["output_throughput"]
+        errors.append((pair.ours.output_throughput / pair.ours_truth - 1, reported / pair.theirs_truth - 1))
+        here, there = (f"{100 * error:+.2f} %" for error in errors[-1])
+        theirs = f"{reported:.2f} | {pair.theirs_truth:.2f} | {there}"
+        rows.append(f"| {name} | {number} | {ours} | {here} | {theirs} | {accepted} |")
+    if len(errors) > 1:
+        here, there = (f"{100 * statistics.mean(values):+.2f} %" for values in zip(*errors, strict=True))
+        a, b = [pair.ours.output_throughput for pair in pairs], [pair.theirs["output_throughput"] for pair in pairs]
         verdict = ratio_interval(a, b).sentence()
-        rows.append(f"| **{name}** | all | {means} | median {100 * (median - 1):+.1f} % | {verdict} |")
+        rows.append(f"| **{name}** | all | | | **{here}** | | | **{there}** | rounds against rounds: {verdict} |")
     return rows
 
 
@@ -240,10 +289,11 @@ def main() -> None:
             "## Beside sglang.bench_serving, on the same real server with the same prompts",
             "",
             f"Concurrency {level.concurrency}, {level.requests} requests of {level.output_tokens} tokens, greedy. Both "
-            "count output tokens over the whole run. A bench_serving reports its acceptance as the server's average.",
+            "count output tokens over the whole run. A relay before the server keeps the true time of each run (first "
+            "request in to last byte out), since two runs one after the other meet different minutes of the machine.",
             "",
-            "| engine | round | quietlane, tok/s | bench_serving, tok/s | difference | acceptance, ours / theirs |",
-            "| --- | --- | --- | --- | --- | --- |",
+            "| engine | round | quietlane, tok/s | true | error | bench_serving, tok/s | true | error | acceptance |",
+            "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
         ]
         answers: dict[str, Answers] = {}
         for name in ENGINES:
