@@ -19,7 +19,7 @@ from search_spaces.sampling.objective import Objective
 Array = NDArray[np.float64]
 
 # A crash costs a launch and teaches nothing about speed: the probability of running counts with this power.
-CAUTION = 1.5
+CAUTION = 3.0
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,7 @@ class Acquisition:
         runs = self.feasibility.log_runs(codes)
         if self.objective is None or self.best is None:
             return runs
-        mean, deviation = self.objective.predict(codes, against=self.best)
-        gain = mean - self.objective.mean(self.best)[0]
+        gain, deviation = self.objective.predict(codes, against=self.best)
         return log_expected_improvement(gain, deviation) + CAUTION * runs
 
 

@@ -68,9 +68,20 @@ class Axis:
             return _from_unit(self.distribution, code)
         return self.values[int(code)]
 
-    def snapped(self, position: float) -> float:
-        """The continuous position that a real value of the distribution has, nearest to `position`."""
-        return _unit(self.distribution, _from_unit(self.distribution, position))
+    def snapped(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The continuous positions that values of the distribution have, nearest to `positions`."""
+        inside = np.clip(positions, 0.0, 1.0)
+        one = self.distribution
+        if isinstance(one, FloatDistribution) and one.step is None:
+            return inside
+        assert isinstance(one, FloatDistribution | IntDistribution)
+        low, high = _bounds(one)
+        step = one.step or 1
+        number = low + inside * (high - low)
+        number = np.exp(number) if one.log else number
+        number = np.minimum(one.low + np.round((number - one.low) / step) * step, one.high)
+        number = np.log(np.maximum(number, 1e-300)) if one.log else number
+        return np.asarray((number - low) / (high - low) if high > low else np.full_like(inside, 0.5))
 
 
 def axis(name: str, distribution: BaseDistribution) -> Axis:

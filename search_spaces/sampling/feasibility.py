@@ -29,6 +29,8 @@ RATE_WEIGHT = 4.0
 SWEEPS = 15
 MOST_SUSPECTS = 6000
 MOST_LIMIT_AXES = 10
+# Only so many limits, the most guilty, are asked about each candidate.
+MOST_LIMITS = 60
 # A categorical with more choices than this gets atoms for the choices seen only.
 MOST_VALUE_ATOMS = 24
 
@@ -65,6 +67,10 @@ class Limits:
         with np.errstate(invalid="ignore"):
             reach = (positions[:, self.axes] * self.signs[None]).sum(axis=2)
         return np.asarray(np.where(np.isfinite(reach), reach, -np.inf))
+
+    def only(self, rows: NDArray[np.int64], blame: Array) -> Limits:
+        """These limits, with this blame."""
+        return Limits(self.axes[rows], self.signs[rows], self.cleared[rows], self.certain[rows], blame)
 
     def blame_of(self, positions: Array) -> Array:
         reach = self.reach(positions)
@@ -109,8 +115,8 @@ def learn(axes: Sequence[Axis], codes: Codes, crashed: Mask) -> Feasibility:
     blame = np.where(ran, 0.0, -np.log1p(-np.minimum(prior * rate, 0.5)))
     blame[rows, columns] = -np.log1p(-guilt[: len(rows)])
     blame = np.where(prior > 0, blame, 0.0)
-    limit_blame = -np.log1p(-guilt[len(rows) :])
-    return Feasibility(axes, atoms, blame, Limits(limits.axes, limits.signs, limits.cleared, limits.certain, limit_blame))
+    worst = np.argsort(-guilt[len(rows) :], kind="stable")[:MOST_LIMITS]
+    return Feasibility(axes, atoms, blame, limits.only(worst, -np.log1p(-guilt[len(rows) :][worst])))
 
 
 def share_blame(in_crash: Mask, priors: Array, tested: float) -> tuple[Array, float]:

@@ -16,37 +16,81 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
-from search_spaces.sampling.encoding import Axis, Codes, levels_of
+from search_spaces.sampling.encoding import Axis, Codes
 
 Array = NDArray[np.float64]
 
 SMOOTHNESS = 0.4  # length scale of an ordered parameter, in shares of its range
 SMOOTH_SHARE = 0.7  # how much of an ordered parameter's effect is smooth in the order
+SCALE_WIDTH = 1.0  # standard deviation of the prior on the logarithm of a parameter's scale
 CONSTANT = 10.0  # variance of the overall level, in units of the spread's variance
 PAIR_FLOOR = 0.15  # the share of an average parameter that takes part in pairs without an effect of its own
 EARLIER_AGREEMENT = 0.9  # correlation between what an earlier study saw and what this one would see
 EARLIER_NOISE = 2.0
-JITTER = 1e-8
+JITTER = 1e-6
+# A continuous axis is interpolated between this many nodes; dense enough for the smoothness above.
+NODES = 9
 
 
 @dataclass(frozen=True)
-class Kernels:
-    """The correlation of two assignments along each axis."""
+class Features:
+    """Assignments as weights on the nodes of each axis, so that a kernel along an axis is a product with a table.
 
+    A level is a node, and so is taking no part; a continuous position lies between two of a few nodes.
+    """
+
+    columns: tuple[slice, ...]  # the nodes of each axis
+    tables: tuple[Array, ...]  # correlation of the nodes of each axis
     axes: Sequence[Axis]
 
-    def along(self, column: int, left: Codes, right: Codes) -> Array:
-        one = self.axes[column]
-        a, b = left[:, column], right[:, column]
-        if one.continuous:
-            with np.errstate(invalid="ignore"):
-                near = np.exp(-0.5 * ((a[:, None] - b[None, :]) / SMOOTHNESS) ** 2)
-            return np.asarray(np.where(np.isnan(near), np.isnan(a)[:, None] & np.isnan(b)[None, :], near), dtype=float)
-        first = np.where(np.isnan(a), one.levels, a).astype(int)
-        second = np.where(np.isnan(b), one.levels, b).astype(int)
-        if one.levels > 64:
-            return np.asarray(first[:, None] == second[None, :], dtype=float)
-        return _table(one)[first[:, None], second[None, :]]
+    def of(self, codes: Codes) -> Array:
+        weights = np.zeros((len(codes), self.columns[-1].stop))
+        rows = np.arange(len(codes))
+        for column, (one, nodes) in enumerate(zip(self.axes, self.columns, strict=True)):
+            code, missing = codes[:, column], np.isnan(codes[:, column])
+            if one.continuous:
+                place = np.where(missing, 0.0, np.clip(code, 0.0, 1.0)) * (NODES - 1)
+                left = np.minimum(place.astype(int), NODES - 2)
+                weights[rows, nodes.start + left] = np.where(missing, 0.0, 1.0 - (place - left))
+                weights[rows, nodes.start + left + 1] = np.where(missing, 0.0, place - left)
+                weights[rows[missing], nodes.stop - 1] = 1.0
+            else:
+                weights[rows, nodes.start + np.where(missing, one.levels, code).astype(int)] = 1.0
+        return weights
+
+    def along_each(self, weights: Array) -> Array:
+        """The correlation of all with all along each axis (axis first)."""
+        parts = [weights[:, nodes] for nodes in self.columns]
+        return np.stack([part @ table @ part.T for part, table in zip(parts, self.tables, strict=True)])
+
+    def scaled(self, weights: Array, by: Array) -> Array:
+        """`weights` times the tables, each axis multiplied by its entry of `by`."""
+        out = np.empty_like(weights)
+        for nodes, table, factor in zip(self.columns, self.tables, by, strict=True):
+            out[:, nodes] = weights[:, nodes] @ (factor * table)
+        return out
+
+    def scaled_squares(self, weights: Array, by: Array) -> Array:
+        """The same with the squares of the tables, for axes of levels only (between nodes squares do not add)."""
+        out = np.zeros_like(weights)
+        for one, nodes, table, factor in zip(self.axes, self.columns, self.tables, by, strict=True):
+            if not one.continuous:
+                out[:, nodes] = weights[:, nodes] @ (factor * table**2)
+        return out
+
+    @property
+    def between_nodes(self) -> list[slice]:
+        """The nodes of the continuous axes."""
+        return [nodes for one, nodes in zip(self.axes, self.columns, strict=True) if one.continuous]
+
+
+def features_of(axes: Sequence[Axis]) -> Features:
+    columns, tables, start = [], [], 0
+    for one in axes:
+        tables.append(_table(one))
+        columns.append(slice(start, start + len(tables[-1])))
+        start += len(tables[-1])
+    return Features(tuple(columns), tuple(tables), axes)
 
 
 @dataclass(frozen=True)
@@ -57,59 +101,50 @@ class Scales:
     pair: float  # variance of the pair terms
     noise: float  # standard deviation of a measurement
 
-    def combine(self, singles: Array) -> Array:
-        """The kernel from the kernels along each axis (axis first)."""
-        variance = self.single**2
-        weights = self.pair_weights()
-        total = np.tensordot(variance, singles, 1)
-        first = np.tensordot(weights, singles, 1)
-        second = np.tensordot(weights**2, singles**2, 1)
-        return np.asarray(CONSTANT + total + self.pair * 0.5 * (first**2 - second))
-
     def pair_weights(self) -> Array:
         return np.asarray(self.single**2 + PAIR_FLOOR / len(self.single))
-
-    def variance(self) -> float:
-        """Prior variance of one assignment."""
-        weights = self.pair_weights()
-        return float(CONSTANT + (self.single**2).sum() + self.pair * 0.5 * (weights.sum() ** 2 - (weights**2).sum()))
 
 
 @dataclass(frozen=True)
 class Objective:
-    """A fitted model; means and covariances are in the units of the scores given."""
+    """A fitted model; means and deviations are in the units of the scores given."""
 
-    kernels: Kernels
+    features: Features
     scales: Scales
-    codes: Codes
     centre: float
     spread: float
+    weights: Array  # of the trials learnt from
+    prepared: tuple[Array, Array, Array]  # those times the tables: single effects, pairs, squares
     factor: Array
     alpha: Array
     earlier: NDArray[np.bool_]
 
     def mean(self, codes: Codes) -> Array:
-        return self.predict(codes)[0]
+        return np.asarray(self.centre + self.spread * (self._cross(self.features.of(codes)) @ self.alpha))
 
-    def predict(self, codes: Codes, against: Codes | None = None) -> tuple[Array, Array]:
-        """Posterior mean and standard deviation; with `against` (one row) the deviation of the difference from it."""
-        cross = self._cross(codes)
-        mean = self.centre + self.spread * (cross @ self.alpha)
-        half = solve_triangular(self.factor, cross.T, lower=True)
-        variance = self.scales.variance() - (half**2).sum(axis=0)
-        if against is not None:
-            other = solve_triangular(self.factor, self._cross(against).T, lower=True)[:, 0]
-            joint = self._between(codes, against)[:, 0] - half.T @ other
-            variance = variance + self.scales.variance() - other @ other - 2.0 * joint
-        return mean, self.spread * np.sqrt(np.maximum(variance, 1e-12))
+    def predict(self, codes: Codes, against: Codes) -> tuple[Array, Array]:
+        """Expected gain over `against` (one row), and the standard deviation of that gain."""
+        weights = self.features.of(np.concatenate([codes, against]))
+        cross = self._cross(weights)
+        mean = self.spread * (cross @ self.alpha)
+        half = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
+        own = self._prior_with_itself(weights) - (half**2).sum(axis=0)
+        joint = self._kernel(weights, _prepare(self.features, self.scales, weights[-1:]))[:, 0] - half.T @ half[:, -1]
+        variance = own[:-1] + own[-1] - 2.0 * joint[:-1]
+        return mean[:-1] - mean[-1], self.spread * np.sqrt(np.maximum(variance, 1e-10))
 
-    def _between(self, left: Codes, right: Codes) -> Array:
-        return self.scales.combine(
-            np.stack([self.kernels.along(column, left, right) for column in range(len(self.kernels.axes))])
-        )
+    def _prior_with_itself(self, weights: Array) -> Array:
+        single, pair, square = _prepare(self.features, self.scales, weights)
+        first, squares = (pair * weights).sum(axis=1), (square * weights).sum(axis=1)
+        for nodes in self.features.between_nodes:
+            squares = squares + (pair[:, nodes] * weights[:, nodes]).sum(axis=1) ** 2
+        return np.asarray(CONSTANT + (single * weights).sum(axis=1) + self.scales.pair * 0.5 * (first**2 - squares))
 
-    def _cross(self, codes: Codes) -> Array:
-        cross = self._between(codes, self.codes)
+    def _kernel(self, weights: Array, prepared: tuple[Array, Array, Array]) -> Array:
+        return _kernel(self.features, self.scales, weights, prepared)
+
+    def _cross(self, weights: Array) -> Array:
+        cross = self._kernel(weights, self.prepared)
         cross[:, self.earlier] *= EARLIER_AGREEMENT
         return cross
 
@@ -123,39 +158,73 @@ def fit(
     spread: float,
     noise: float,
     pending: Codes | None = None,
-    steps: int = 40,
+    steps: int = 30,
 ) -> Objective:
     """Fit by maximum a posteriori; `spread` and `noise` are expected standard deviations in units of the score.
 
     `pending` assignments enter with the value the model expects of them: certainty grows there, the mean does not move.
     """
-    kernels = Kernels(axes)
+    features = features_of(axes)
     centre = float(np.median(score))
     target = (score - centre) / spread
-    singles = np.stack([kernels.along(column, codes, codes) for column in range(len(axes))])
-    discount = np.where(earlier[:, None] != earlier[None, :], EARLIER_AGREEMENT, 1.0)
-    loud = np.where(earlier, EARLIER_NOISE, 1.0) ** 2
-    scales = _learn_scales(singles, target, discount, loud, noise / spread, steps)
-    kernel = discount * scales.combine(singles) + np.diag(loud * scales.noise**2 + JITTER)
-    factor = cholesky(kernel, lower=True)
-    model = Objective(kernels, scales, codes, centre, spread, factor, cho_solve((factor, True), target), earlier)
+    weights = features.of(codes)
+    scales = _learn_scales(
+        features.along_each(weights), target, _discount(earlier), _loudness(earlier), noise / spread, steps
+    )
+    model = _condition(features, scales, centre, spread, weights, target, earlier)
     if pending is None or not len(pending):
         return model
     believed = np.concatenate([target, (model.mean(pending) - centre) / spread])
-    together = np.concatenate([codes, pending])
+    together = np.concatenate([weights, features.of(pending)])
     earlier = np.concatenate([earlier, np.zeros(len(pending), dtype=bool)])
-    loud = np.concatenate([loud, np.ones(len(pending))])
-    discount = np.where(earlier[:, None] != earlier[None, :], EARLIER_AGREEMENT, 1.0)
-    singles = np.stack([kernels.along(column, together, together) for column in range(len(axes))])
-    factor = cholesky(discount * scales.combine(singles) + np.diag(loud * scales.noise**2 + JITTER), lower=True)
-    return Objective(kernels, scales, together, centre, spread, factor, cho_solve((factor, True), believed), earlier)
+    return _condition(features, scales, centre, spread, together, believed, earlier)
+
+
+def _condition(
+    features: Features,
+    scales: Scales,
+    centre: float,
+    spread: float,
+    weights: Array,
+    target: Array,
+    earlier: NDArray[np.bool_],
+) -> Objective:
+    prepared = _prepare(features, scales, weights)
+    kernel = _discount(earlier) * _kernel(features, scales, weights, prepared)
+    factor = cholesky(kernel + np.diag(_loudness(earlier) * scales.noise**2 + JITTER), lower=True)
+    alpha = cho_solve((factor, True), target)
+    return Objective(features, scales, centre, spread, weights, prepared, factor, alpha, earlier)
+
+
+def _prepare(features: Features, scales: Scales, weights: Array) -> tuple[Array, Array, Array]:
+    by_pair = scales.pair_weights()
+    return (
+        features.scaled(weights, scales.single**2),
+        features.scaled(weights, by_pair),
+        features.scaled_squares(weights, by_pair**2),
+    )
+
+
+def _kernel(features: Features, scales: Scales, weights: Array, prepared: tuple[Array, Array, Array]) -> Array:
+    single, pair, square = (weights @ part.T for part in prepared)
+    for nodes in features.between_nodes:
+        square = square + (weights[:, nodes] @ prepared[1][:, nodes].T) ** 2
+    return np.asarray(CONSTANT + single + scales.pair * 0.5 * (pair**2 - square))
+
+
+def _discount(earlier: NDArray[np.bool_]) -> Array:
+    return np.where(earlier[:, None] != earlier[None, :], EARLIER_AGREEMENT, 1.0)
+
+
+def _loudness(earlier: NDArray[np.bool_]) -> Array:
+    return np.asarray(np.where(earlier, EARLIER_NOISE, 1.0) ** 2)
 
 
 def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, noise: float, steps: int) -> Scales:
     dimensions, count = len(singles), len(target)
     typical = np.log(np.sqrt(1.0 / dimensions))
     centre = np.concatenate([np.full(dimensions, typical), [np.log(0.3), np.log(noise)]])
-    width = np.concatenate([np.full(dimensions, 1.0), [1.0, 0.5]])
+    width = np.concatenate([np.full(dimensions, SCALE_WIDTH), [1.0, 0.5]])
     flat = singles.reshape(dimensions, -1)
     squared = flat**2
 
@@ -194,17 +263,24 @@ def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, n
     return scales_of(result.x)
 
 
-_TABLES: dict[tuple[int, bytes], Array] = {}
-
-
 def _table(one: Axis) -> Array:
-    """Correlation of each level with each other, inactive last."""
-    key = (one.levels, one.positions.tobytes())
-    if key not in _TABLES:
-        equal = np.eye(one.levels + 1)
-        ordered = len(one.positions)
-        if ordered:
-            near = np.exp(-0.5 * ((one.positions[:, None] - one.positions[None, :]) / SMOOTHNESS) ** 2)
-            equal[:ordered, :ordered] = (1.0 - SMOOTH_SHARE) * equal[:ordered, :ordered] + SMOOTH_SHARE * near
-        _TABLES[key] = equal
-    return _TABLES[key]
+    """Correlation of each node with each other; the last node is taking no part."""
+    if one.continuous:
+        return _with_inactive(_near(np.linspace(0.0, 1.0, NODES)))
+    table = np.eye(one.levels)
+    ordered = len(one.positions)
+    if ordered:
+        smooth = SMOOTH_SHARE * _near(one.positions)
+        table[:ordered, :ordered] = (1.0 - SMOOTH_SHARE) * table[:ordered, :ordered] + smooth
+    return _with_inactive(table)
+
+
+def _near(positions: Array) -> Array:
+    return np.asarray(np.exp(-0.5 * ((positions[:, None] - positions[None, :]) / SMOOTHNESS) ** 2))
+
+
+def _with_inactive(table: Array) -> Array:
+    wider = np.zeros((len(table) + 1, len(table) + 1))
+    wider[:-1, :-1] = table
+    wider[-1, -1] = 1.0
+    return wider

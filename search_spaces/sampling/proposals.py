@@ -76,8 +76,7 @@ class Proposer:
         codes = np.empty((count, len(self.axes)))
         for column, one in enumerate(self.axes):
             if one.continuous:
-                draws = self.rng.uniform(size=count)
-                codes[:, column] = [one.snapped(float(draw)) for draw in draws]
+                codes[:, column] = one.snapped(self.rng.uniform(size=count))
             else:
                 codes[:, column] = self.rng.integers(one.levels, size=count)
         return codes
@@ -96,22 +95,24 @@ class Proposer:
         return codes
 
     def _neighbours(self, codes: Codes) -> Codes:
-        rows = []
+        """All assignments that differ from this one in one parameter (a sample of them where there are very many)."""
+        columns: list[int] = []
+        options: list[float] = []
         for column, one in enumerate(self.axes):
             if column in self.fixed:
                 continue
             if one.continuous:
-                steps = np.concatenate([codes[column] + self.rng.normal(0.0, 0.15, 4), self.rng.uniform(size=2), [0.0, 1.0]])
-                options = {one.snapped(float(step)) for step in np.clip(steps, 0.0, 1.0)}
+                steps = codes[column] + self.rng.normal(0.0, 0.15, 4)
+                found = one.snapped(np.concatenate([steps, self.rng.uniform(size=2), [0.0, 1.0]])).tolist()
             elif one.levels > MOST_NEIGHBOURS:
-                options = {float(level) for level in self.rng.integers(one.levels, size=MOST_NEIGHBOURS)}
+                found = [float(level) for level in self.rng.integers(one.levels, size=MOST_NEIGHBOURS)]
             else:
-                options = {float(level) for level in range(one.levels)}
-            for option in sorted(options - {codes[column]}):
-                changed = codes.copy()
-                changed[column] = option
-                rows.append(changed)
-        return np.array(rows).reshape(-1, len(self.axes))
+                found = [float(level) for level in range(one.levels)]
+            options += found
+            columns += [column] * len(found)
+        rows = np.repeat(codes[None, :], len(columns), axis=0)
+        rows[np.arange(len(columns)), columns] = options
+        return rows
 
 
 def _distinct(pool: Codes, scores: Array) -> tuple[Codes, Array]:
