@@ -22,9 +22,10 @@ from prefect.context import FlowRunContext  # noqa: E402
 from pydantic import BaseModel, ConfigDict, Field, field_validator  # noqa: E402
 
 from engine.failure import EngineFailed  # noqa: E402
-from flows.budget import Budget, LaunchTimes, deadline, launch_times  # noqa: E402
+from flows.budget import Budget, deadline  # noqa: E402
 from flows.ending import script_of  # noqa: E402
 from flows.finalists import Finalist, choose  # noqa: E402
+from flows.launch_history import times_of  # noqa: E402
 from flows.limits import missed  # noqa: E402
 from flows.measured import Measured, launch_and_measure  # noqa: E402
 from flows.opening import Search, open_search  # noqa: E402
@@ -133,17 +134,6 @@ def _as_run(name: str, work: Callable[[], Measured]) -> Measured:
     return in_prefect(work)()
 
 
-def _times(search: Search) -> LaunchTimes:
-    """How long the launches of this study took in this environment."""
-    return launch_times(
-        [
-            (launch.configuration.identity(), launch.started_at, launch.ended_at)
-            for launch in search.store.launches(search.study_name, outcomes=("measured",))
-            if launch.environment_id == search.environment_id
-        ]
-    )
-
-
 def _launch(search: Search, contender: _Contender) -> str | None:
     """Launch one finalist once more; the reason if the machine, not the finalist, is at fault."""
     finalist = contender.finalist
@@ -178,7 +168,7 @@ def _launch(search: Search, contender: _Contender) -> str | None:
 
 def _rounds(search: Search, contenders: Sequence[_Contender], judge: Judge, budget: Budget, seed: int) -> str | None:
     """Round after round in random order until all is decided; the reason if it ended before."""
-    order, times, done = random.Random(seed), _times(search), 0
+    order, times, done = random.Random(seed), times_of(search), 0
     while True:
         due = {one.name for one in judge.due([contender.repeats() for contender in contenders])}
         if not due:
@@ -196,6 +186,12 @@ def _rounds(search: Search, contenders: Sequence[_Contender], judge: Judge, budg
                 return broken
             times.add(identity, time.time() - began)
             done += 1
+
+
+def confirming(parameters: TuneParameters) -> ConfirmParameters:
+    """What confirms a search that was started so."""
+    shared = TuneParameters.model_fields.keys() & ConfirmParameters.model_fields.keys() - {"trials", "hours", "until"}
+    return ConfirmParameters(**{name: getattr(parameters, name) for name in shared})
 
 
 def confirm_search(search: Search, parameters: ConfirmParameters, ends: float | None = None) -> Confirmed:

@@ -34,6 +34,9 @@ class Ending(BaseModel):
     leaderboard: Path | None = None
     launch_script: Path | None = None
     stopped_because: str | None = None
+    earlier_results: list[str] = []
+    verdict: str | None = None
+    """What confirming said, where it was asked for."""
 
 
 def probable_best(search: Search, rows: list[Standing]) -> Standing | None:
@@ -90,6 +93,7 @@ def conclude(search: Search, stopped_because: str | None) -> Ending:
     )
     ending.leaderboard = search.folder / "leaderboard.md"
     winner, baseline = probable_best(search, rows), measured_baseline(search, rows)
+    ending.earlier_results = list(search.earlier.sentences)
     text = f"# {search.study_name}\n\n"
     if winner and baseline:
         lines = compare(baseline.facts, winner.facts)
@@ -113,10 +117,17 @@ def conclude(search: Search, stopped_because: str | None) -> Ending:
         say("No configuration was measured; see the leaderboard for the reasons.", warning=True)
     if stopped_because:
         text += f"The search stopped: {stopped_because}\n\n"
+    if ending.earlier_results:
+        text += "\n".join([*(f"- {sentence}" for sentence in ending.earlier_results), "", ""])
     text += as_markdown(rows)
     ending.leaderboard.write_text(text)
     say(f"Leaderboard: {ending.leaderboard}")
-    (search.folder / "ending.json").write_text(json.dumps(ending.model_dump(mode="json"), indent=1) + "\n")
+    write_json(search, ending)
     if FlowRunContext.get() is not None:
         create_markdown_artifact(text, key="leaderboard", description=f"leaderboard of {search.study_name}")
     return ending
+
+
+def write_json(search: Search, ending: Ending) -> None:
+    """The outcome beside the leaderboard, for programs."""
+    (search.folder / "ending.json").write_text(json.dumps(ending.model_dump(mode="json"), indent=1) + "\n")

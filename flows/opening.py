@@ -26,6 +26,7 @@ from engine.progress import StartHistory
 from engine.reap import reap_leftovers
 from flows.measuring_plan import level_weights, measuring_plan
 from flows.parameters import TuneParameters
+from flows.priors import Earlier, earlier_results
 from flows.refused import Refused
 from flows.score_board import ScoreBoard
 from flows.voice import say
@@ -58,6 +59,8 @@ class Search:
     board: ScoreBoard
     history: StartHistory
     locks: GpuLocks
+    earlier: Earlier = field(default_factory=Earlier)
+    """What other studies and other environments found."""
     traffic: PcieObserver | None = None
     """Counts the bytes over PCIe of each level, where there are GPUs."""
     seen: dict[str, int] = field(default_factory=dict)
@@ -165,17 +168,19 @@ def _preflight(space: Space, program: Program, stack: ExitStack) -> Preflight:
     return preflight
 
 
-def _sampler(parameters: TuneParameters) -> optuna.samplers.BaseSampler:
-    from search_spaces.sampler import QuietlaneSampler  # noqa: PLC0415 - scipy is slow to import and not always needed
+def _sampler(parameters: TuneParameters, environment_id: int, earlier: Earlier) -> optuna.samplers.BaseSampler:
+    from flows.environment_sampler import EnvironmentSampler  # noqa: PLC0415 - brings scipy, which is slow to import
 
-    return QuietlaneSampler(seed=parameters.seed)
+    return EnvironmentSampler(parameters.seed, environment_id=environment_id, prior_trials=earlier.trials)
 
 
-def _study(store: Store, space: Space, parameters: TuneParameters) -> optuna.Study:
+def _study(
+    store: Store, space: Space, parameters: TuneParameters, environment_id: int, earlier: Earlier
+) -> optuna.Study:
     study = optuna.create_study(
         study_name=study_name(space, parameters),
         storage=store.optuna_storage(),
-        sampler=_sampler(parameters),
+        sampler=_sampler(parameters, environment_id, earlier),
         direction="maximize",
         load_if_exists=True,
     )
@@ -186,6 +191,8 @@ def _study(store: Store, space: Space, parameters: TuneParameters) -> optuna.Stu
         study.set_user_attr("REHEARSAL", "found with the stand-in engine: every figure is invented")
     study.set_user_attr("space", space.name)
     study.set_user_attr("model", space.model.path)
+    study.set_user_attr("space_file", parameters.space)
+    study.set_user_attr("earlier results", list(earlier.sentences))
     return study
 
 
@@ -240,7 +247,15 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             environment_id = store.record_environment(describe(program.interpreter, rehearsal))
             for lost in store.sweep_unfinished():
                 say(f"Launch {lost.id} of {lost.study_name} was cut short: it now counts as lost.", warning=True)
-            study = _study(store, space, parameters)
+            earlier = earlier_results(
+                store,
+                space,
+                plan,
+                study=study_name(space, parameters),
+                environment_id=environment_id,
+                rehearsal=rehearsal,
+            )
+            study = _study(store, space, parameters, environment_id, earlier)
             store.record_search(
                 study.study_name,
                 space=space.name,
@@ -267,5 +282,6 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             board=ScoreBoard(level_weights(space, plan)),
             history=StartHistory(),
             locks=locks,
+            earlier=earlier,
             traffic=_traffic(gpus, stack),
         )

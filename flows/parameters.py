@@ -7,6 +7,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from flows.budget import deadline
+
 DEFAULT_STORAGE = "sqlite:///quietlane.db"
 
 
@@ -17,7 +19,15 @@ class TuneParameters(BaseModel):
 
     space: str = Field("nextn", description="A shipped space (nextn, nextn-h200, cpu) or the path of a space file.")
     trials: int | None = Field(None, ge=1, le=10_000, description="Configurations to try; the space's budget if empty.")
-    hours: float | None = Field(None, gt=0, le=24 * 14, description="Hours after which no further launch starts.")
+    hours: float | None = Field(
+        None, gt=0, le=24 * 14, description="Hours in which every launch must have ended, those of confirming too."
+    )
+    until: str | None = Field(
+        None, description="The same as a time: 07:30, 07:30 Europe/Berlin or 2026-12-01 07:30 Europe/Berlin."
+    )
+    confirm: bool = Field(
+        False, description="At the end, launch the best ones and the baseline again until the verdict is certain."
+    )
     storage: str = Field(
         DEFAULT_STORAGE, min_length=1, description="SQLAlchemy URL of the study (SQLite or PostgreSQL)."
     )
@@ -46,6 +56,18 @@ class TuneParameters(BaseModel):
         False, description="Run sglang.bench_serving beside each level of the baseline and the enqueued configurations."
     )
     start_timeout_s: float = Field(1800, ge=5, le=4 * 3600, description="Longest start of an engine, in seconds.")
+
+    @field_validator("until")
+    @classmethod
+    def _readable(cls, until: str | None) -> str | None:
+        if until is not None:
+            deadline(until)
+        return until
+
+    def ends(self, now: float) -> float | None:
+        """Unix seconds at which every launch must have ended, the earlier of both limits; ``None`` without one."""
+        limits = [now + self.hours * 3600] if self.hours else []
+        return min([*limits, deadline(self.until).timestamp()] if self.until else limits, default=None)
 
     @field_validator("gpus")
     @classmethod

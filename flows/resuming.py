@@ -5,6 +5,7 @@ from __future__ import annotations
 from optuna.trial import TrialState
 
 from flows.opening import Search
+from flows.priors import is_known_here
 from report.trial_facts import TrialFacts, feasible
 
 
@@ -25,11 +26,13 @@ def recall(search: Search) -> None:
 
 
 def enqueue_known(search: Search) -> None:
-    """The baseline first, unless this environment's is known; then the space's known-good configurations, once."""
+    """The baseline first, unless this environment's is known; then the space's known-good configurations, once; then
+    what was good in other environments, once too."""
     space, study = search.space, search.study
     if not search.board.baseline:
         study.enqueue_trial(space.fixed(space.baseline_assignment()))
-    for enqueued, assignment in space.enqueued():
-        study.enqueue_trial(
-            space.fixed(assignment), user_attrs={"note": f"{enqueued.name}: {enqueued.note}"}, skip_if_exists=True
-        )
+    known = [(assignment, f"{enqueued.name}: {enqueued.note}") for enqueued, assignment in space.enqueued()]
+    hints = [(hint.assignment, f"a hint: {hint.note}") for hint in search.earlier.hints]
+    for assignment, note in (*known, *hints):
+        if not is_known_here(study, assignment, search.environment_id):
+            study.enqueue_trial(space.fixed(assignment), user_attrs={"note": note})

@@ -12,16 +12,22 @@ from flows.surroundings import prepare
 prepare()
 
 import optuna  # noqa: E402
+from optuna.trial import TrialState  # noqa: E402
 from prefect import flow, task  # noqa: E402
 from prefect.cache_policies import NO_CACHE  # noqa: E402
 from prefect.states import Completed, State  # noqa: E402
 
-from flows.ending import Ending, conclude  # noqa: E402
+from flows.budget import Budget, improbable_gain  # noqa: E402
+from flows.confirm import confirm_search, confirming  # noqa: E402
+from flows.ending import Ending, conclude, write_json  # noqa: E402
+from flows.launch_history import times_of  # noqa: E402
 from flows.opening import Search, open_search  # noqa: E402
 from flows.parameters import TuneParameters  # noqa: E402
+from flows.refused import Refused  # noqa: E402
 from flows.resuming import enqueue_known, recall  # noqa: E402
 from flows.trial import FEASIBLE, EnvironmentBroken, Told, run_trial  # noqa: E402
 from flows.voice import say  # noqa: E402
+from report.trial_facts import TrialFacts, feasible  # noqa: E402
 from search_spaces.space import Assignment  # noqa: E402
 
 # A sampler that keeps proposing what a rule forbids is cut off; each such proposal costs milliseconds.
@@ -76,31 +82,46 @@ def _as_run(name: str, work: Callable[[], Told]) -> Told:
     return outcome[0]
 
 
-@dataclass
-class _Budget:
-    """Trials and hours that are left."""
-
-    trials: int
-    until: float | None
-
-    def left(self, done: int, longest_s: float) -> bool:
-        """Whether another trial may start: it must be able to end in time, going by the longest so far."""
-        return done < self.trials and (self.until is None or time.time() + longest_s < self.until)
+# `confirm` begins with three launches of each finalist and of the baseline.
+_CONFIRMING_LAUNCHES = 15
 
 
-def _search(search: Search) -> str | None:
+def _budget(search: Search) -> Budget:
+    """Trials and time, as asked for, else as the space says."""
+    parameters, budget, now = search.parameters, search.space.budget, time.time()
+    ends = parameters.ends(now)
+    if ends is None and parameters.trials is None:
+        ends = now + budget.hours * 3600
+    return Budget(parameters.trials or budget.trials, now, ends, _CONFIRMING_LAUNCHES if parameters.confirm else 0)
+
+
+def _scores(search: Search) -> list[float | None]:
+    """Scores of this environment's trials in their order, ``None`` of those that do not work."""
+    trials = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    known = [(trial, facts) for trial in trials if (facts := TrialFacts.of(trial)) and facts.reused_from is None]
+    return [
+        trial.value if feasible(trial) else None
+        for trial, facts in known
+        if facts.environment_id == search.environment_id
+    ]
+
+
+def _search(search: Search, budget: Budget) -> str | None:
     """Trial after trial until the budget ends; the reason if it ended before."""
-    parameters = search.parameters
-    hours = parameters.hours or (None if parameters.trials else search.space.budget.hours)
-    budget = _Budget(parameters.trials or search.space.budget.trials, time.time() + hours * 3600 if hours else None)
-    done, longest_s = 0, 0.0
-    while budget.left(done, longest_s):
-        began = time.time()
+    done = 0
+    while True:
+        now, times = time.time(), times_of(search)
+        spent = budget.spent(done, now, times)
+        if spent:
+            return None if done == budget.launches else spent
+        improbable = improbable_gain(_scores(search), budget.launches_left(done, now, times))
+        if improbable:
+            return improbable
         proposal = propose(search)
         if proposal is None:
             return f"the sampler found nothing in {_FORBIDDEN_IN_A_ROW} tries that the rules of the space allow"
         number = proposal.trial.number
-        say(f"[{done + 1}/{budget.trials}] trial {number}: {proposal.label}")
+        say(f"[{done + 1}/{budget.launches}] trial {number}: {proposal.label}")
         try:
             told = _as_run(f"{number} {proposal.label}", partial(run_trial, search, **vars(proposal)))
         except EnvironmentBroken as error:
@@ -109,8 +130,25 @@ def _search(search: Search) -> str | None:
         done += 1
         if search.broken is not None:
             return f"{search.broken.sentence()}; {search.broken.remedy}"
-        longest_s = max(longest_s, time.time() - began)
-    return None
+
+
+def _confirmed(search: Search, ending: Ending, budget: Budget) -> Ending:
+    """The ending once the finalists were launched again, in the time that was kept back for it."""
+    if not search.parameters.confirm or ending.winner is None or search.broken is not None:
+        return ending
+    try:
+        confirmed = confirm_search(search, confirming(search.parameters), budget.ends)
+    except Refused as refused:
+        say(f"Nothing to confirm: {refused}", warning=True)
+        return ending
+    found: dict[str, object] = {"verdict": confirmed.headline}
+    if confirmed.winner is not None:
+        trial = ending.baseline if confirmed.winner_trial is None else confirmed.winner_trial
+        found |= {"winner": trial, "winner_label": confirmed.winner_label or "baseline"}
+        found["launch_script"] = confirmed.launch_script
+    whole = ending.model_copy(update=found)
+    write_json(search, whole)
+    return whole
 
 
 @flow(name="tune", flow_run_name="tune-{parameters.space}", validate_parameters=True, persist_result=False)
@@ -121,7 +159,10 @@ def tune(parameters: TuneParameters) -> Ending:
         say(f"Study {search.study_name} of {search.space.model.path} in {search.store.url}.{rehearsal}")
         recall(search)
         enqueue_known(search)
-        stopped_because = _search(search)
+        for sentence in search.earlier.sentences:
+            say(sentence)
+        budget = _budget(search)
+        stopped_because = _search(search, budget)
         if stopped_because:
             say(f"The search stopped: {stopped_because}", warning=True)
-        return conclude(search, stopped_because)
+        return _confirmed(search, conclude(search, stopped_because), budget)

@@ -30,9 +30,9 @@ def as_markdown(
     lines += ["## Each configuration", "", *_table(judge, everyone, verdict), ""]
     lines += ["## Against the baseline, level by level", "", *_by_level(judge, everyone), ""]
     lines += [
-        f"All {max(judge.rivals - 1, 1)} comparisons with one configuration, at all looks (at most {judge.most} launches "
-        f"of each), are wrong together in at most {100 * judge.error:g} % of reports, so their intervals are wider than "
-        "those of a single look; the lines of each level likewise, each level by itself. "
+        f"In at most {100 * judge.error:g} % of reports is any of the {max(judge.rivals - 1, 1)} comparisons with one "
+        f"configuration wrong, over all looks (at most {judge.most} launches of each): so the intervals are wider than "
+        "those of a single look. The same holds for each level by itself. "
         "In parentheses after a throughput: the 95 % interval of one configuration over its launches.",
         "",
     ]
