@@ -51,6 +51,10 @@ def failure_of(error: CandidateFailed, candidate: Mapping[str, str], ranks: int)
     """Whose fault a candidate's end is: of its setting, or of the environment."""
     phase = "imports" if error.stage in ("start", "imports") else "distributed init"
     where = "the imports" if phase == "imports" else f"the stage '{error.stage}'"
+    if error.stage == "start" and not error.hung and error.status is None:
+        cause = f"The engine's interpreter cannot be started: {error.evidence}"
+        remedy = "Name the Python that has SGLang and torch installed (engine: interpreter in the space)."
+        return Failure(None, phase, cause, "environment", remedy, error.evidence)
     if error.hung and phase == "imports":
         cause = f"The engine's interpreter had not imported torch after {error.waited_s:.0f} s."
         return Failure(
@@ -287,11 +291,23 @@ def run_probe(
     ranks = len(gpus) or cpu_ranks
     steps = loads(shape, Layout(ranks), concurrencies, speculation, chunk_rows)
     weights = weights_of(steps)
-    probe = Probe(interpreter, gpus, environment or {}, shape.hidden, cpu_ranks, limits or Limits(), progress=progress)
+    probe = Probe(
+        interpreter,
+        gpus,
+        environment or {},
+        shape.hidden,
+        cpu_ranks,
+        limits or Limits(),
+        progress=progress,
+        within_s=within_s,
+    )
+    tried = common_candidates() if candidates is None else candidates
     note = (
         f"all-reduce of {ranks} GPUs ({', '.join(map(str, gpus))}) in CUDA graphs, median of each message size"
         if gpus
         else f"no GPU here: {ranks} processes met through gloo on the CPU, which says nothing about PCIe"
     )
-    results = probe.run(common_candidates() if candidates is None else candidates, list(weights))
+    results = probe.run(tried, list(weights))
+    if len(results) < len(tried):
+        note += f"; {len(tried) - len(results)} of {len(tried)} settings were left for lack of time"
     return ProbeReport(tuple(rank(results, weights)), weights, note)

@@ -49,7 +49,9 @@ class RankProcesses:
     def __init__(
         self, interpreter: str, environment: Mapping[str, str], settings: Mapping[str, Any], limits: Limits
     ) -> None:
-        self._interpreter, self._environment, self._limits = interpreter, dict(environment), limits
+        # the ranks run in a folder of their own, where a relative path would lead nowhere
+        self._interpreter = os.path.abspath(interpreter) if os.sep in interpreter else interpreter
+        self._environment, self._limits = dict(environment), limits
         self._settings = dict(settings)
         self._processes: list[subprocess.Popen[bytes]] = []
         self._errors: list[IO[bytes]] = []

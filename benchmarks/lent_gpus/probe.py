@@ -31,7 +31,7 @@ predictions = {}
 if good:
     floor = best_curve([result.curve() for result in good])
     for result in good:
-        curve, layout = result.curve(), Layout(len(gpus))
+        curve, layout = result.curve(), Layout(result.ranks)
         told = [predict(shape, layout, curve, concurrency=c, floor=floor) for c in (1, 8, 32)]
         predictions[result.label] = {one.concurrency: one.__dict__ for one in told}
         print(f"{result.label}: {told[1].sentence()}")

@@ -87,7 +87,9 @@ def test_a_wrong_sum_is_a_failure():
 
 def test_an_interpreter_that_does_not_exist_is_a_failure_and_no_traceback():
     (failed,) = Probe("/nowhere/python3", hidden=64).run([{}], [128])
-    assert "/nowhere/python3" in failed.failure.evidence
+    assert "/nowhere/python3" in failed.failure.cause
+    assert failed.failure.blame == "environment"
+    assert "interpreter" in failed.failure.remedy
 
 
 def test_imports_that_take_for_ever_are_the_environments_fault():
@@ -165,6 +167,20 @@ def test_without_gpus_the_report_says_so_and_prints_a_table():
     assert report.order()[0] == {"NCCL_PROTO": "LL"}
     assert report.environment_failure() is None
     assert json.loads(json.dumps(report.as_dict()))["candidates"][0]["place"] == 1
+
+
+def test_no_candidate_is_begun_when_the_time_is_up_and_the_note_says_how_many_were_left():
+    report = run_probe(
+        sys.executable,
+        [],
+        [{}, {"NCCL_PROTO": "LL"}],
+        shape=SMALL,
+        concurrencies=[1],
+        environment={"PYTHONPATH": str(KNOWN_TORCH)},
+        limits=QUICK,
+        within_s=0.0,
+    )
+    assert "2 of 2 settings were left" in report.note or "1 of 2 settings were left" in report.note
 
 
 def test_at_least_twelve_nccl_settings_are_tried_and_none_twice():
