@@ -92,13 +92,11 @@ class QuietlaneSampler(BaseSampler):
         one = encoding.axis(param_name, param_distribution)
         return one.value(float(rng.uniform())) if one.continuous else one.value(float(rng.integers(one.levels)))
 
-    def after_trial(
-        self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> None:
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._proposals.pop(trial._trial_id, None)
 
     def incumbent(self, study: Study) -> FrozenTrial | None:
-        """The finished trial that is probably best: highest posterior mean among those that ran; None before any did."""
+        """The trial that is probably best: highest posterior mean among those that ran; None before any did."""
         seen = history.read(study.get_trials(deepcopy=False), self._prior_trials, study.directions)
         own = np.flatnonzero(seen.measured & ~seen.pending & ~seen.earlier & (_states(seen) == TrialState.COMPLETE))
         if not len(own):

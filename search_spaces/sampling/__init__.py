@@ -1,1 +1,1 @@
-"""What stands behind `search_spaces.sampler.QuietlaneSampler`: models of the objective and of crashes, and how they choose."""
+"""Behind `search_spaces.sampler.QuietlaneSampler`: models of the objective and of crashes, and how they choose."""

@@ -26,7 +26,7 @@ Levels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Axis:
-    """One parameter: its levels in order (those without an order last), or a continuous range when `values` is empty."""
+    """One parameter: its levels in order (those without one last), or a continuous range when `values` is empty."""
 
     name: str
     distribution: BaseDistribution

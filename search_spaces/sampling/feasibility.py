@@ -1,7 +1,7 @@
 """Which configurations will run: a noisy-OR over the causes that a crash may have.
 
-A cause is one atom or two together; an atom is a value, or an ordered parameter at or beyond a threshold. So a cause is a
-bad value, a threshold, a pair of values, or a corner of two ordered parameters; besides these there are limits on the
+A cause is one atom or two together; an atom is a value, or an ordered parameter at or beyond a threshold. So a cause is
+a bad value, a threshold, a pair of values, or a corner of two ordered parameters; besides these there are limits on the
 sum of three positions (on logarithmic scales a product: memory). A configuration that ran acquits every cause that it
 contains. For each crash the remaining suspects share the blame: a suspect's odds of guilt grow by one over the
 probability that the crash would have happened without it (loopy belief propagation on a noisy-OR whose causes are
@@ -128,7 +128,9 @@ def share_blame(in_crash: Mask, priors: Array, tested: float) -> tuple[Array, fl
     if in_crash.shape[1] == 0 or in_crash.shape[0] == 0:
         base = np.minimum(priors, 0.5)
         return base, RATE_WEIGHT / (RATE_WEIGHT + tested)
-    keyed = np.concatenate([np.packbits(in_crash, axis=0).T, priors.astype(np.float64).view(np.uint8).reshape(-1, 8)], axis=1)
+    keyed = np.concatenate(
+        [np.packbits(in_crash, axis=0).T, priors.astype(np.float64).view(np.uint8).reshape(-1, 8)], axis=1
+    )
     _, first, group, sizes = np.unique(keyed, axis=0, return_index=True, return_inverse=True, return_counts=True)
     present, prior, group = in_crash[:, first].astype(float), priors[first], group.ravel()
     rate, odds = 1.0, np.zeros(len(first))
@@ -192,7 +194,7 @@ def _limits(axes: Sequence[Axis], codes: Codes, crashed: Mask) -> Limits:
     triples = np.array([triple for triple, _ in chosen], dtype=np.int64).reshape(-1, 3)
     signs = np.array([sign for _, sign in chosen], dtype=float).reshape(-1, 3)
     limits = Limits(triples, signs, np.zeros(len(chosen)), np.zeros(len(chosen)), np.zeros(len(chosen)))
-    if not len(chosen):
+    if not chosen:
         return limits
     reach = limits.reach(_positions(axes, codes))
     cleared = reach[~crashed].max(axis=0, initial=-3.5) + 1e-9
@@ -201,7 +203,7 @@ def _limits(axes: Sequence[Axis], codes: Codes, crashed: Mask) -> Limits:
     return Limits(triples[keep], signs[keep], cleared[keep], certain[keep], np.zeros(int(keep.sum())))
 
 
-_SIGNS = [signs for signs in itertools.product((1.0, -1.0), repeat=3)]
+_SIGNS = list(itertools.product((1.0, -1.0), repeat=3))
 
 
 def _sigmoid(logit: Array) -> Array:

@@ -1,4 +1,4 @@
-"""A study's trials as the models see them: what was tried, how good it was, whether it crashed, whether it still runs."""
+"""A study's trials as the models see them: what was tried, how good it was, whether it crashed or still runs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from optuna.trial import FrozenTrial, TrialState
 
 # Spread of log(throughput) over configurations before any was seen: a factor of 1.3 up or down.
 EXPECTED_LOG_SPREAD = 0.25
+# Values beyond this are cut, so that squares stay finite.
+HUGE = 1e100
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def read(
 
 def _values(trial: FrozenTrial, directions: Sequence[StudyDirection]) -> list[float]:
     values = trial.values if trial.values is not None and len(trial.values) == len(directions) else None
-    return [math.nan] * len(directions) if values is None else [float(value) for value in values]
+    if values is None:
+        return [math.nan] * len(directions)
+    return [max(-HUGE, min(HUGE, value)) if math.isfinite(value) else math.nan for value in map(float, values)]
 
 
 def _score(

@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 SMOOTHNESS = 0.4  # length scale of an ordered parameter, in shares of its range
 SMOOTH_SHARE = 0.7  # how much of an ordered parameter's effect is smooth in the order
-SCALE_WIDTH = 1.0  # standard deviation of the prior on the logarithm of a parameter's scale
+SCALE_WIDTH = 0.6  # standard deviation of the prior on the logarithm of a parameter's scale
 CONSTANT = 10.0  # variance of the overall level, in units of the spread's variance
 PAIR_FLOOR = 0.15  # the share of an average parameter that takes part in pairs without an effect of its own
 EARLIER_AGREEMENT = 0.9  # correlation between what an earlier study saw and what this one would see
@@ -256,7 +256,10 @@ def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, n
         pull = (theta - centre) / width
         return fit_term + 0.5 * float(pull @ pull), pull / width - gradient
 
-    bounds = [(middle - 4.0, middle + 3.0) for middle in centre[:-2]] + [(-5.0, 2.0), (centre[-1] - 2.5, centre[-1] + 3.0)]
+    bounds = [(middle - 4.0, middle + 3.0) for middle in centre[:-2]] + [
+        (-5.0, 2.0),
+        (centre[-1] - 2.5, centre[-1] + 3.0),
+    ]
     if count < 2:
         return scales_of(centre)
     result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})

@@ -20,7 +20,10 @@ MOST_REFUSALS = 40
 
 @dataclass(frozen=True)
 class ThroughOptuna:
-    """`constraint`: a crash is told as a violated constraint (else FAIL). `careful`: rules checked, known-good enqueued."""
+    """`constraint`: a crash is told as a violated constraint (else FAIL).
+
+    `careful`: rules are checked before a launch, and known-good configurations are enqueued.
+    """
 
     name: str
     sampler: Callable[[Surface, int], BaseSampler]

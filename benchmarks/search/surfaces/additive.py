@@ -66,7 +66,10 @@ def _effect(parameter: Parameter, rng: np.random.Generator) -> Callable[[object]
     """A draw for each choice, or a smooth hump or slope over a range; sizes are heavy-tailed: most below 2 %."""
     size = float(min(0.25, 0.02 * np.exp(rng.normal(0.3, 1.1))))
     if parameter.choices:
-        draws = {choice_: float(draw_) for choice_, draw_ in zip(parameter.choices, rng.normal(0, size, len(parameter.choices)), strict=True)}
+        draws = {
+            choice_: float(draw_)
+            for choice_, draw_ in zip(parameter.choices, rng.normal(0, size, len(parameter.choices)), strict=True)
+        }
         if all(isinstance(c, int) and not isinstance(c, bool) for c in parameter.choices):
             best, bend = rng.uniform(), rng.uniform(1.0, 3.0)
             return lambda value: float(0.3 * draws[value] - bend * size * (parameter.position(value) - best) ** 2)

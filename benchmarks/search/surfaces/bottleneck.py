@@ -1,4 +1,4 @@
-"""Time a token is the larger of compute and memory, plus communication; one backend pays only in the company of three."""
+"""Time a token is the larger of compute and memory, plus communication; one backend pays only with three others."""
 
 from __future__ import annotations
 
@@ -44,9 +44,15 @@ def bottleneck(seed: int) -> Surface:
         draws = np.exp(np.abs(rng.normal(0.0, spread, len(by_name[name].choices))))
         return dict(zip(by_name[name].choices, draws / draws.min(), strict=True))
 
-    compute = {n: factors(n, s) for n, s in (("attention", 0.2), ("moe", 0.35), ("gemm", 0.25), ("overlap", 0.15), ("graphs", 0.4))}
+    compute = {
+        n: factors(n, s)
+        for n, s in (("attention", 0.2), ("moe", 0.35), ("gemm", 0.25), ("overlap", 0.15), ("graphs", 0.4))
+    }
     memory = {n: factors(n, s) for n, s in (("cache_type", 0.3), ("page", 0.15), ("layout", 0.2), ("moe", 0.2))}
-    wire = {n: factors(n, s) for n, s in (("reduce", 0.5), ("channels", 0.3), ("protocol", 0.4), ("p2p", 0.5), ("parallel", 0.4))}
+    wire = {
+        n: factors(n, s)
+        for n, s in (("reduce", 0.5), ("channels", 0.3), ("protocol", 0.4), ("p2p", 0.5), ("parallel", 0.4))
+    }
     direct = factors("direct_kib", 0.4)
     base_compute, base_memory, base_wire = rng.uniform(2.5, 6.0), rng.uniform(2.5, 6.0), rng.uniform(1.0, 5.0)
     accepted, saturation = rng.uniform(0.6, 0.92), rng.uniform(0.05, 0.2)

@@ -1,11 +1,13 @@
 """Decoding of a large mixture of experts on eight GPUs over PCIe, by physics, with a machine drawn at random.
 
-Model: the shape of Qwen3.5-397B-A17B in NVFP4 (60 layers, 512 experts, 10 active and 1 shared, hidden 4096, one
-multi-token-prediction layer). A step reads weights (dense part, the experts that its rows touch), recurrent state and KV
-cache, pays for launching kernels, does two all-reduces a layer, and verifies what was drafted. Calibration: all-reduce
-of 8 to 32 KiB between 5 us (direct over PCIe) and 13 to 200 us (NCCL, tuned or not); acceptance 0.85, 0.67, 0.51, 0.36,
-0.31 by position; 75 to 125 tok/s badly set and 275 to 350 tok/s well set for one request on eight cards (community
-reports of 2026 for RTX PRO 6000 boxes). The figure searched is the geometric mean of tok/s at 1, 8 and 32 requests.
+The model has the shape of Qwen3.5-397B-A17B in NVFP4 (60 layers, 512 experts, 10 active and 1 shared, hidden 4096, one
+multi-token-prediction layer). A step reads weights (the dense part, and the experts that its rows touch), recurrent
+state and KV cache, pays for launching kernels, does two all-reduces a layer, and verifies what was drafted.
+
+Calibrated on: all-reduce of 8 to 32 KiB between 5 us (direct over PCIe) and 13 to 200 us (NCCL, tuned or not);
+acceptance 0.85, 0.67, 0.51, 0.36, 0.31 by position; 75 to 125 tok/s badly set and 275 to 350 tok/s well set for one
+request on eight cards (community reports of 2026 for boxes of RTX PRO 6000). The figure searched is the geometric mean
+of tok/s at 1, 8 and 32 requests.
 """
 
 from __future__ import annotations

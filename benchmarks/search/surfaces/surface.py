@@ -92,8 +92,10 @@ class Surface:
         return best, value
 
 
-def modest(surface_space: SurfaceSpace, true: Callable[[Assignment], float], rng: np.random.Generator, wanted: int) -> tuple[Assignment, ...]:
-    """Known-good configurations as a user has them: they run, and they are middling (between the 30th and 70th percentile)."""
+def modest(
+    surface_space: SurfaceSpace, true: Callable[[Assignment], float], rng: np.random.Generator, wanted: int
+) -> tuple[Assignment, ...]:
+    """Known-good configurations as a user has them: they run and are middling (30th to 70th percentile)."""
     drawn: list[tuple[float, Assignment]] = []
     for _ in range(4000):
         assignment = surface_space.sample(rng)

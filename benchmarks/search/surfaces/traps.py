@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,13 +72,13 @@ def draw(
         weights = tuple((numeric[i].name, float(rng.uniform(0.5, 1.0))) for i in rng.permutation(len(numeric))[:size])
         return weights, loose * sum(w for _, w in weights)
 
-    def kept(make, wanted: int, field: str) -> tuple:  # type: ignore[no-untyped-def, type-arg]
+    def kept(make: Callable[[], Any], wanted: int, field: str) -> tuple[Any, ...]:
         found: list[object] = []
         for _ in range(60 * max(1, wanted)):
             if len(found) == wanted:
                 break
             one = make()
-            parts: dict[str, tuple] = {"combinations": (), "corners": (), "limits": (), field: (one,)}  # type: ignore[type-arg]
+            parts: dict[str, tuple[Any, ...]] = {"combinations": (), "corners": (), "limits": (), field: (one,)}
             if spare is None or Traps(space, **parts)(spare) is None:
                 found.append(one)
         return tuple(found)
