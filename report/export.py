@@ -17,8 +17,10 @@ FORMS: tuple[str, ...] = get_args(Form)
 PORT = 30000
 # What storage puts in the place of a secret.
 _HIDDEN = "***"
-# Paths that mean something on the measured host only; a container brings its own.
-_HOST_ONLY = frozenset({"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV", "CUDA_HOME"})
+# Paths and numbers that mean something on the measured host only; a container brings its own.
+_HOST_ONLY = frozenset(
+    {"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "PATH", "VIRTUAL_ENV", "CUDA_HOME", "CUDA_VISIBLE_DEVICES"}
+)
 _IMAGE = "docker.io/lmsysorg/sglang"
 _SHARED_MEMORY_GB = 32
 
@@ -238,7 +240,7 @@ def _about_image(launch: Launch) -> list[str]:
     ]
     left_out = sorted(set(launch.environment) & _HOST_ONLY)
     if left_out:
-        lines.append(f"# Left out, since they name paths of the measured host: {', '.join(left_out)}.")
+        lines.append(f"# Left out, since they belong to the measured host: {', '.join(left_out)}.")
     return lines
 
 

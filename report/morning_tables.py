@@ -80,8 +80,8 @@ def level_table(report: Morning) -> Table | None:
             rows.append((pair.level, sides[1], *cells, change))
     absent = [one[0].split(",")[0] for one in _FIGURES if one[:2] not in figures]
     caption = (
-        "Medians and 99th percentiles over requests. The change of throughput has its 95 % interval in parentheses and is "
-        "bold where that excludes no change."
+        "Medians and 99th percentiles over requests. The change of throughput has its 95 % interval in parentheses and "
+        "is bold where that excludes no change."
     )
     if absent:
         caption += f" Not measured in this study: {', '.join(absent)}."
