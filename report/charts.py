@@ -24,6 +24,7 @@ def history_chart(points: Sequence[Point]) -> str:
     left, top, height, bottom = 52, 16, 190, 64
     low, high = _range([1.0, *(point.score or 1.0 for point in scored)])
     last = max(point.number for point in points)
+    radius = 4.0 if last < 80 else 2.5
     step = (_WIDTH - left - 96) / max(last, 1)
 
     def x(number: int) -> float:
@@ -57,7 +58,7 @@ def history_chart(points: Sequence[Point]) -> str:
             mark, end = f'<path class="bound" d="{d}">', "</path>"
         else:
             name = "point same" if point.kind == "same as another" else "point"
-            mark, end = f'<circle class="{name}" cx="{place:.1f}" cy="{y(point.score):.1f}" r="4">', "</circle>"
+            mark, end = f'<circle class="{name}" cx="{place:.1f}" cy="{y(point.score):.1f}" r="{radius}">', "</circle>"
         bound = "at most " if point.kind == "stopped early" else ""
         score = "no score" if point.score is None else f"{bound}{point.score:.3f}"
         tip = escape(f"trial {point.number}, {point.label}: {score} ({point.kind})")

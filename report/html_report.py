@@ -194,3 +194,12 @@ def _table(table: Table, *, keys: bool = False) -> str:
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(table.caption or table.columns[0])}">'
         f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></div>"
     )
+
+
+def as_picture(svg: str) -> str:
+    """A chart of `report.charts` as a file of its own, with the page's colours."""
+    css = (files("report") / "templates" / "report.css").read_text(encoding="utf-8")
+    background = '<rect width="100%" height="100%" style="fill: var(--page)"/>'
+    start, _, rest = svg.partition(">")
+    opened = start.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" ', 1)
+    return f"{opened}><style>{escape(css, quote=False)}</style>{background}{rest}"

@@ -171,7 +171,8 @@ def _next(
     if machine:
         remedy = machine[0].remedy or "look at the log of that launch"
         steps.append(f"Mend the machine first ({machine[0].cause}): {remedy}.")
-    if winner and baseline and winner.number != baseline.number and not record.confirmed:
+    launched = min((len(record.repeats(row.number)) for row in (winner, baseline) if row), default=0)
+    if winner and baseline and winner.number != baseline.number and not record.confirmed and launched < 3:
         steps.append("Launch winner and baseline again in turn, so that the interval holds: quietlane confirm.")
     if winner and interval and interval.verdict == "cannot be told apart" and winner != baseline:
         steps.append("Measure longer (more requests a level): the noise is larger than the difference.")
@@ -183,6 +184,8 @@ def _next(
         if clear and missing and total > 0 and len(steps) < 5:
             gains = ", ".join(f"{level} {100 * (effect.ratio[level] - 1):+.1f} %" for level in clear)
             steps.append(f"Try {effect.label} with the winner: it helped where it was tried ({gains}).")
+    if not steps and len(record.standings) > 1:
+        steps.append("Nothing stands out among these trials: widen the space, or search under another load.")
     waiting = sum(not trial.state.is_finished() for trial in record.trials)
     if waiting:
         steps.append(f"Go on: {_many(waiting, 'trial')} waiting or in hand; the same command continues the study.")
@@ -201,7 +204,7 @@ def _facts(record: StudyRecord) -> tuple[tuple[str, str], ...]:
         names = [str(gpu.get("name")) for gpu in gpus]
         hardware = [f"{names.count(name)} × {name}" for name in dict.fromkeys(names)]
         host = details.get("host") or {}
-        facts.append(("Machine", ", ".join([*hardware, str(host.get("cpu") or ""), last.host]).strip(", ")))
+        facts.append(("Machine", ", ".join(one for one in [*hardware, str(host.get("cpu") or ""), last.host] if one)))
         driver = (details.get("accelerators") or {}).get("driver")
         told = next((one for one in reversed(record.launches) if one.server_info), last)
         versions = record.versions(told)

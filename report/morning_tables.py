@@ -29,6 +29,10 @@ def _figure(value: float | None, digits: int = 1) -> str:
     return MISSING if value is None else f"{value:,.{digits}f}"
 
 
+def _with_p99(median: float | None, p99: float | None, digits: int) -> str:
+    return MISSING if median is None else f"{_figure(median, digits)} ({_figure(p99, digits)})"
+
+
 def _bytes(value: float | None) -> str:
     if value is None:
         return MISSING
@@ -49,13 +53,11 @@ def change_text(interval: Interval) -> str:
 
 _FIGURES: tuple[tuple[str, Callable[[LevelFigures], str], Callable[[LevelFigures], object]], ...] = (
     ("throughput, tok/s", lambda one: _figure(one.throughput), lambda one: one.throughput),
-    ("TTFT median, ms", lambda one: _figure(one.ttft_ms), lambda one: one.ttft_ms),
-    ("TTFT p99, ms", lambda one: _figure(one.ttft_ms_p99), lambda one: one.ttft_ms_p99),
-    ("ITL median, ms", lambda one: _figure(one.itl_ms, 2), lambda one: one.itl_ms),
-    ("ITL p99, ms", lambda one: _figure(one.itl_ms_p99, 2), lambda one: one.itl_ms_p99),
+    ("TTFT, ms (p99)", lambda one: _with_p99(one.ttft_ms, one.ttft_ms_p99, 1), lambda one: one.ttft_ms),
+    ("ITL, ms (p99)", lambda one: _with_p99(one.itl_ms, one.itl_ms_p99, 2), lambda one: one.itl_ms),
     ("acceptance length", lambda one: _figure(one.acceptance_length, 2), lambda one: one.acceptance_length),
     ("PCIe per token", lambda one: _bytes(one.pcie_bytes_per_token), lambda one: one.pcie_bytes_per_token),
-    ("GPU memory left, GB", lambda one: _figure(one.memory_left_gb, 2), lambda one: one.memory_left_gb),
+    ("GB left on GPU", lambda one: _figure(one.memory_left_gb, 2), lambda one: one.memory_left_gb),
 )
 
 
@@ -78,10 +80,10 @@ def level_table(report: Morning) -> Table | None:
                 else ("not measured", *[MISSING] * (len(figures) - 1))
             )
             rows.append((pair.level, sides[1], *cells, change))
-    absent = [one[0].split(",")[0] for one in _FIGURES if one[:2] not in figures]
+    absent = [one[0].partition(",")[0] for one in _FIGURES if one[:2] not in figures]
     caption = (
-        "Medians and 99th percentiles over requests. The change of throughput has its 95 % interval in parentheses and "
-        "is bold where that excludes no change."
+        "Times are medians over requests. The change of throughput has its 95 % interval in parentheses and is bold "
+        "where that excludes no change."
     )
     if absent:
         caption += f" Not measured in this study: {', '.join(absent)}."
@@ -189,3 +191,10 @@ def hours_sentence(report: Morning) -> str:
 def _shortened(numbers: Sequence[int], most: int = 12) -> str:
     shown = ", ".join(map(str, numbers[:most]))
     return shown + (f" and {len(numbers) - most} more" if len(numbers) > most else "")
+
+
+def levels_of_one(levels: Sequence[LevelFigures]) -> list[str]:
+    """One configuration's levels as lines of Markdown."""
+    figures = [one[:2] for one in _FIGURES if any(one[2](level) is not None for level in levels)]
+    lines = ["| level | " + " | ".join(name for name, _ in figures) + " |", "| --- |" + " ---: |" * len(figures)]
+    return lines + [f"| {one.level} | " + " | ".join(text(one) for _, text in figures) + " |" for one in levels]

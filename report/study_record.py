@@ -96,15 +96,18 @@ class StudyRecord:
                     break
         return {level: found.get(level, 1.0) for level in self.levels}
 
+    @cached_property
+    def _by_number(self) -> dict[int, FrozenTrial]:
+        return {trial.number: trial for trial in self.trials}
+
     def standing(self, number: int) -> Standing | None:
         """The place of a finished trial."""
         return next((row for row in self.standings if row.number == number), None)
 
     def trial(self, number: int) -> FrozenTrial:
         """One trial of any state. Raises ReportError."""
-        for trial in self.trials:
-            if trial.number == number:
-                return trial
+        if number in self._by_number:
+            return self._by_number[number]
         known = f"trials 0 to {self.trials[-1].number}" if self.trials else "no trial"
         raise ReportError(f"there is no trial {number} in study {self.name!r}, which has {known}")
 

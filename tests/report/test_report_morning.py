@@ -153,6 +153,7 @@ def test_a_study_without_any_trial_still_gets_a_page(tmp_path: Path) -> None:
     assert "There is no verdict" in page.with_suffix(".md").read_text()
 
 
+@pytest.mark.slow
 def test_two_hundred_trials_take_seconds_and_stay_small(tmp_path: Path) -> None:
     with Store.open(f"sqlite:///{tmp_path / 'many.db'}") as store:
         study = make_study(store, "many", trials=193)
