@@ -30,9 +30,9 @@ def as_markdown(
     lines += ["## Each configuration", "", *_table(judge, everyone, verdict), ""]
     lines += ["## Against the baseline, level by level", "", *_by_level(judge, everyone), ""]
     lines += [
-        f"In at most {100 * judge.error:g} % of reports is any of the {max(judge.rivals - 1, 1)} comparisons with one "
-        f"configuration wrong, over all looks (at most {judge.most} launches of each): so the intervals are wider than "
-        "those of a single look. The same holds for each level by itself. "
+        f"Over all looks (at most {judge.most} launches of each), any comparison with the baseline is wrong in at most "
+        f"{100 * judge.error:g} % of reports, and the truly fastest is called slower in at most as many: so the "
+        "intervals are wider than those of a single look. The same holds for each level by itself. "
         "In parentheses after a throughput: the 95 % interval of one configuration over its launches.",
         "",
     ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from benchmark.statistics import Interval, ratio_interval
 
@@ -75,11 +76,18 @@ def compare(
     whole = min(len(first), len(second), max(most, 1))
     looks = range(min(FIRST_LOOK, whole), whole + 1)
     for launches in looks:
-        interval = ratio_interval(first[:launches], second[:launches], confidence_at(launches, most=most, error=error))
+        confidence = confidence_at(launches, most=most, error=error)
+        interval = _look(tuple(first[:launches]), tuple(second[:launches]), confidence)
         told_apart = interval.verdict in ("faster", "slower")
         if launches >= FIRST_LOOK and (told_apart or _negligible(interval, negligible)):
             return Comparison(interval, launches, decided=True)
     return Comparison(interval, whole, decided=interval.verdict in ("faster", "slower"))
+
+
+@lru_cache(maxsize=4096)
+def _look(first: tuple[float, ...], second: tuple[float, ...], confidence: float) -> Interval:
+    """One look; those of earlier rounds are asked for again in every round."""
+    return ratio_interval(first, second, confidence)
 
 
 def _negligible(interval: Interval, negligible: float) -> bool:
