@@ -138,6 +138,16 @@ class StudyRecord:
         return (named or list(launches) or [None])[-1]  # type: ignore[list-item]
 
     def repeats(self, number: int) -> tuple[LaunchRecord, ...]:
+        """The launches that a trial's figures come from.
+
+        Those of ``quietlane confirm`` alone, where there are at least two: the launch that a trial was chosen for
+        flatters it.
+        """
+        every = self.measured_launches(number)
+        fresh = tuple(launch for launch in every if launch.purpose == "confirm")
+        return fresh if len(fresh) > 1 else every
+
+    def measured_launches(self, number: int) -> tuple[LaunchRecord, ...]:
         """Every measured launch of a trial's configuration in the environment of its main launch."""
         main = self.main_launch(number)
         if main is None:

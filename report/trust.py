@@ -52,9 +52,10 @@ def _launches(record: StudyRecord) -> list[Remark]:
     counts = [len(record.repeats(row.number)) for row in (record.baseline, record.winner)]
     found = []
     if record.winner.number == record.baseline.number:
-        text = f"The baseline was launched {_times(counts[0])}"
+        text = f"The baseline's figures come from {_launches_said(counts[0])}"
     else:
-        text = f"The baseline was launched {_times(counts[0])}, the winner {_times(counts[1])}"
+        first, second = map(_launches_said, counts)
+        text = f"The baseline's figures come from {first}, the winner's from {second}"
         tried = sum(row.score is not None for row in record.standings)
         if counts[1] < 2 and tried > 2:
             found.append(
@@ -93,7 +94,7 @@ def _noise(record: StudyRecord, store: Store) -> list[Remark]:
 def _drift(record: StudyRecord) -> list[Remark]:
     if record.baseline is None:
         return []
-    repeats = record.repeats(record.baseline.number)
+    repeats = record.measured_launches(record.baseline.number)
     if len(repeats) < 2:
         return [Remark("note", "Whether the machine drifted cannot be seen: the baseline ran once only.")]
     first, last = record.measured(repeats[0].id), record.measured(repeats[-1].id)
@@ -157,8 +158,8 @@ def flat(values: Any, before: str = "") -> dict[str, Any]:
     return {before: values}
 
 
-def _times(number: int) -> str:
-    return {1: "once", 2: "twice"}.get(number, f"{number} times")
+def _launches_said(number: int) -> str:
+    return "one launch" if number == 1 else f"{number} launches"
 
 
 def _count(number: int, what: str) -> str:

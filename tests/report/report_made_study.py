@@ -1,4 +1,4 @@
-"""A study made by hand: baseline and winner launched three times each, two alike failures, one rule, one twin."""
+"""A study made by hand: baseline and winner launched three times more, two alike failures, one rule, one twin."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_study(store: Store, name: str, *, rehearsal: bool = False, trials: int 
     )
     made.tell(5, "steps=3 twin", spoken, 1.15, second, {"c1": 130.0, "c8": 440.0}, reused_from=1)
     made.forbidden(6)
-    for factor in (0.99, 1.01):
+    for factor in (0.99, 1.0, 1.01):
         made.launch(0, "confirm", baseline, {"c1": 100.0 * factor, "c8": 400.0 * factor})
         made.launch(1, "confirm", winner, {"c1": 130.0 * factor, "c8": 440.0 * factor}, acceptance=2.4)
     for number in range(7, 7 + trials):

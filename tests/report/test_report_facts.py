@@ -74,9 +74,10 @@ def test_an_interrupted_trial_is_no_failure_of_the_configuration(real: StudyReco
     assert group.blame == "transient"
 
 
-def test_launches_of_one_configuration_are_averaged(made: StudyRecord) -> None:
+def test_launches_after_the_choice_are_averaged_without_the_one_that_chose(made: StudyRecord) -> None:
     found = figures_of(made, 1)
     assert found["c1"].launches == 3
+    assert len(made.measured_launches(1)) == 4
     assert found["c1"].throughput == pytest.approx(130, rel=1e-3)
     assert found["c1"].memory_left_gb == 19.0
 
@@ -106,6 +107,6 @@ def test_doubts_are_said_gravest_first(real: StudyRecord, real_store: Store) -> 
 
 def test_repeated_launches_are_said_to_show_noise_and_drift(made: StudyRecord, made_store: Store) -> None:
     sentences = " ".join(one.sentence for one in remarks(made, made_store))
-    assert "launched 3 times, the winner 3 times" in sentences
+    assert "figures come from 3 launches, the winner's from 3 launches" in sentences
     assert "differ by 1.0 %" in sentences
     assert "the baseline moved +1.0 %" in sentences
