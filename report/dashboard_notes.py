@@ -6,6 +6,7 @@ artifact folder.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ from optuna.storages import BaseStorage
 
 from report.charts import history_chart, hours_chart, levels_chart
 from report.hours import PARTS, lasting
+from report.export import by_flag
 from report.html_report import as_html, as_picture
 from report.markdown_report import as_markdown
 from report.morning import Morning, morning
@@ -163,5 +165,7 @@ def _command(found: Shown) -> str:
     if not found.command:
         return ""
     log = f"\n\nLog: `{found.launches[-1].log_path}`" if found.launches and found.launches[-1].log_path else ""
-    names = "".join(f"{name}={value} " for name, value in sorted(found.environment.items()))
-    return f"```sh\n{names}{found.command}\n```{log}"
+    # One long line would push the whole page of the dashboard sideways.
+    lines = [f"{name}={shlex.quote(value)}" for name, value in sorted(found.environment.items())]
+    lines += [shlex.join(words) for words in by_flag(shlex.split(found.command))]
+    return "```sh\n" + " \\\n  ".join(lines) + f"\n```{log}"

@@ -115,7 +115,7 @@ def _docker(launch: Launch) -> str:
     words += [["--publish", f"127.0.0.1:{PORT}:{PORT}"], *(["--volume", one] for one in _volumes(launch))]
     words += [["--env", f"{name}={value}"] for name, value in _inside(launch).items()]
     words.append([_image(launch), *_arguments(launch)[:3]])
-    words += _by_flag(_arguments(launch)[3:])
+    words += by_flag(_arguments(launch)[3:])
     return "\n".join([*lines, " \\\n  ".join(shlex.join(one) for one in words) + ' "$@"', ""])
 
 
@@ -160,7 +160,7 @@ def _systemd(launch: Launch) -> str:
             "[Service]",
             "Type=exec",
             *(f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(launch.environment.items())),
-            "ExecStart=" + " \\\n  ".join(" ".join(part) for part in _by_flag(command)),
+            "ExecStart=" + " \\\n  ".join(" ".join(part) for part in by_flag(command)),
             "Restart=on-failure",
             "RestartSec=15",
             "KillMode=control-group",
@@ -278,7 +278,7 @@ def _at(command: Sequence[str], values: Mapping[str, str]) -> list[str]:
     return words
 
 
-def _by_flag(words: Sequence[str]) -> list[list[str]]:
+def by_flag(words: Sequence[str]) -> list[list[str]]:
     """Words in groups, each beginning with its flag."""
     groups: list[list[str]] = []
     for word in words:
