@@ -17,8 +17,8 @@ from optuna.artifacts import get_all_artifact_meta
 from optuna.storages import BaseStorage
 
 from report.charts import history_chart, hours_chart, levels_chart
-from report.hours import PARTS, lasting
 from report.export import by_flag
+from report.hours import PARTS, lasting
 from report.html_report import as_html, as_picture
 from report.markdown_report import as_markdown
 from report.morning import Morning, morning
