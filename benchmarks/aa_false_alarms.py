@@ -259,8 +259,8 @@ def page(rows: list[Row], most: int, command: str, seconds: float) -> str:
             "Launches are simulated. Noise within a launch is resampled from real requests "
             "(`benchmarks/aa_requests.csv`); how launches differ is assumed as named, unless a row says that it is "
             "taken from a study (`--storage`, `--study`). The method is in `report/repeated_looks.py`: the error is "
-            "spent over the looks (Lan and DeMets 1983) and added up by Bonferroni's inequality, so the rates lie below "
-            "what is allowed: that is the price of not assuming how looks depend on each other.",
+            "spent over the looks (Lan and DeMets 1983) and added up by Bonferroni's inequality, so the rates lie "
+            "below what is allowed: that is the price of not assuming how looks depend on each other.",
             "",
         ]
     )

@@ -2,7 +2,7 @@
 
 Those that miss a service-level limit, or could not be launched again, are out before speed counts. Of the rest, the
 fastest by mean and whoever cannot be told apart from it are tied, and of these the lightest on PCIe wins: equal speed
-with less traffic leaves room for more load. With k configurations the error of 5 % is shared by k - 1 comparisons, so
+with less traffic leaves room for more load. Where traffic was not counted, the baseline wins if it is among the tied. With k configurations the error of 5 % is shared by k - 1 comparisons, so
 that the truly fastest one is called slower in at most 5 % of reports (as in J. C. Hsu, "Constrained simultaneous
 confidence intervals for multiple comparisons with the best", Annals of Statistics 12, 1984, by Bonferroni's bound).
 """
@@ -156,7 +156,8 @@ class Judge:
         traffic = [one.pcie_bytes_per_token for one in tied]
         known = [value for value in traffic if value is not None]
         if len(known) < len(tied):
-            return fastest
+            # Nothing speaks for leaving the baseline where neither speed nor traffic is known to be better.
+            return next((one for one in tied if one.is_baseline), fastest)
         least = min(known) * (1 + _EQUAL_TRAFFIC)
         return max((one for one, value in zip(tied, known, strict=True) if value <= least), key=self.mean)
 
@@ -211,10 +212,13 @@ def _headline(winner: Repeats, fastest: Repeats, tied: Sequence[Repeats], agains
     elif against.interval.verdict in ("faster", "slower"):
         text = f"{_capital(winner.called())} wins: {against.sentence()} than the baseline"
     else:
-        text = f"{_capital(winner.called())} wins, but against the baseline it {against.sentence()}"
+        said = against.sentence().replace("told apart", "told apart from the baseline")
+        text = f"{_capital(winner.called())} wins, though it {said}"
     if len(tied) > 1:
         others = ", ".join(one.name for one in tied if one is not winner)
-        if any(one.pcie_bytes_per_token is None for one in tied):
+        if winner.is_baseline and winner.pcie_bytes_per_token is None:
+            text += f" ({others} cannot be told apart from it, and PCIe traffic, which would decide, was not counted)"
+        elif any(one.pcie_bytes_per_token is None for one in tied):
             text += f"; it cannot be told apart from {others}, and PCIe traffic, which would decide, was not counted"
         else:
             text += f"; of those tied with the fastest ({others} too) it is the lightest on PCIe"

@@ -74,6 +74,21 @@ def test_without_traffic_the_fastest_wins_and_the_verdict_says_so() -> None:
     assert "faster by 20" in verdict.headline
 
 
+def test_without_traffic_and_proof_the_baseline_stays() -> None:
+    verdict = Judge(2).judge([BASELINE, repeats("trial 1", 101, 103, 99)])
+    assert verdict.fastest is not BASELINE
+    assert verdict.winner is BASELINE
+    assert "trial 1 cannot be told apart from it" in verdict.headline
+
+
+def test_a_lighter_equal_wins_over_the_baseline_and_the_verdict_says_that_speed_is_no_reason() -> None:
+    baseline = repeats("baseline", 100, 101, 99, pcie_bytes_per_token=900.0)
+    light = repeats("trial 1", 101, 103, 99, pcie_bytes_per_token=90.0)
+    verdict = Judge(2).judge([baseline, light])
+    assert verdict.winner is light
+    assert "cannot be told apart from the baseline" in verdict.headline
+
+
 def test_who_misses_a_limit_cannot_win_however_fast() -> None:
     fast = repeats("trial 9", 200, 201, 199, out="it misses a limit: mean TTFT 900.0 ms at c8")
     verdict = Judge(3).judge([BASELINE, fast, FASTER])
