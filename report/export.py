@@ -23,6 +23,8 @@ _HOST_ONLY = frozenset(
 )
 _IMAGE = "docker.io/lmsysorg/sglang"
 _SHARED_MEMORY_GB = 32
+# Where a container keeps what it downloads from the Hugging Face hub, so that it is downloaded once.
+_HUB = "/huggingface"
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,10 @@ def _k8s(launch: Launch) -> str:
     if launch.model.startswith("/"):
         mounts.append({"name": "model", "mountPath": launch.model, "readOnly": True})  # type: ignore[dict-item]
         volumes.append({"name": "model", "hostPath": {"path": launch.model, "type": "Directory"}})
+    elif launch.model:
+        mounts.append({"name": "hub", "mountPath": _HUB})
+        # Downloaded anew by every pod: put a volume claim here to keep it.
+        volumes.append({"name": "hub", "emptyDir": {}})
     health = {"path": "/health", "port": PORT}
     container: dict[str, Any] = {
         "name": "sglang",
@@ -251,12 +257,14 @@ def _image(launch: Launch) -> str:
 def _volumes(launch: Launch) -> list[str]:
     if launch.model.startswith("/"):
         return [f"{launch.model}:{launch.model}:ro"]
-    return ["huggingface:/root/.cache/huggingface"] if launch.model else []
+    return [f"huggingface:{_HUB}"] if launch.model else []
 
 
 def _inside(launch: Launch) -> dict[str, str]:
     """Variables that mean the same in a container."""
-    return {name: value for name, value in sorted(launch.environment.items()) if name not in _HOST_ONLY}
+    hub = {"HF_HOME": _HUB} if launch.model and not launch.model.startswith("/") else {}
+    kept = {name: value for name, value in launch.environment.items() if name not in _HOST_ONLY}
+    return dict(sorted((kept | hub).items()))
 
 
 def _arguments(launch: Launch) -> list[str]:
