@@ -2,9 +2,11 @@
 
 Those that miss a service-level limit, or could not be launched again, are out before speed counts. Of the rest, the
 fastest by mean and whoever cannot be told apart from it are tied, and of these the lightest on PCIe wins: equal speed
-with less traffic leaves room for more load. Where traffic was not counted, the baseline wins if it is among the tied. With k configurations the error of 5 % is shared by k - 1 comparisons, so
-that the truly fastest one is called slower in at most 5 % of reports (as in J. C. Hsu, "Constrained simultaneous
-confidence intervals for multiple comparisons with the best", Annals of Statistics 12, 1984, by Bonferroni's bound).
+with less traffic leaves room for more load. Where traffic was not counted, the baseline wins if it is among the tied.
+
+With k configurations the error of 5 % is shared by k - 1 comparisons, so that the truly fastest one is called slower in
+at most 5 % of reports (as in J. C. Hsu, "Constrained simultaneous confidence intervals for multiple comparisons with
+the best", Annals of Statistics 12, 1984, by Bonferroni's bound).
 """
 
 from __future__ import annotations
