@@ -19,6 +19,9 @@ from flows.surroundings import prepare
 
 prepare(on_a_terminal=True)
 
+from flows.confirm_command import add_command as add_confirm  # noqa: E402
+from flows.reading_commands import add_commands  # noqa: E402
+
 app = typer.Typer(
     name="quietlane",
     help="Finds, overnight and unattended, the fastest way to serve a model with SGLang on one box of PCIe GPUs.",
@@ -67,6 +70,10 @@ def tune(
     port: Annotated[int | None, typer.Option(help="Port of the engine on loopback; a free one if left out.")] = None,
     gpus: Annotated[str | None, typer.Option(help="GPUs to use, as in 0,1,2,3.")] = None,
     preflight: Annotated[bool, typer.Option(help="Let the installed SGLang judge each configuration first.")] = True,
+    confirm: Annotated[
+        bool, typer.Option(help="Launch the best again at the end, until the verdict is certain.")
+    ] = False,
+    until: Annotated[str | None, typer.Option(help="End by this time, as in '07:30 Europe/Berlin'.")] = None,
     cross_check: Annotated[bool, typer.Option(help="Run sglang.bench_serving beside the baseline.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as one JSON object.")] = False,
 ) -> None:
@@ -77,7 +84,8 @@ def tune(
         {
             "space": space, "trials": trials, "hours": hours, "storage": storage, "study": study, "engine": engine,
             "output": output, "seed": seed, "prompts": prompts, "port": port, "preflight": preflight,
-            "cross_check": cross_check, "gpus": tuple(int(part) for part in gpus.split(",")) if gpus else None,
+            "confirm": confirm, "until": until, "cross_check": cross_check,
+            "gpus": tuple(int(part) for part in gpus.split(",")) if gpus else None,
         }
     )  # fmt: skip
     from flows.opening import check_space  # noqa: PLC0415 - Prefect takes seconds to import
@@ -173,6 +181,29 @@ def leaderboard(
     Console().print(table)
 
 
+@app.command()
+def probe(
+    space: Annotated[str, typer.Argument(help="The space whose engine, model and GPUs are meant.")],
+    gpus: Annotated[str | None, typer.Option(help="GPUs to use, as in 0,1,2,3.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Minutes after which no further setting begins.")] = None,
+    output: Annotated[Path, typer.Option(help="Folder for probe.json and probe.md.")] = Path("quietlane-runs"),
+) -> None:
+    """Measure the all-reduce of this machine's GPUs under every communication setting, in seconds each."""
+    if gpus is not None and not all(part.strip().isdigit() for part in gpus.split(",")):
+        raise _refuse(f"--gpus {gpus!r}: write the GPUs' numbers with commas, as in 0,1,2,3")
+    from flows.probe import ProbeParameters  # noqa: PLC0415 - Prefect takes seconds to import
+    from flows.probe import probe as probe_flow  # noqa: PLC0415
+    from flows.refused import Refused  # noqa: PLC0415
+    from flows.voice import speak_on  # noqa: PLC0415
+
+    speak_on(Console())
+    chosen = tuple(int(part) for part in gpus.split(",")) if gpus else None
+    try:
+        probe_flow.fn(ProbeParameters(space=space, gpus=chosen, minutes=minutes, output=output))
+    except Refused as refused:
+        raise _refuse(str(refused)) from None
+
+
 spaces = typer.Typer(help="Look at search spaces.", no_args_is_help=True)
 app.add_typer(spaces, name="space")
 
@@ -198,6 +229,10 @@ def check(space: Annotated[str, typer.Argument(help="A shipped space or the path
         f"{found.name}: {len(found.parameters)} parameters, {len(found.rules)} rules, {len(found.enqueue)} enqueued "
         f"configurations, {len(found.benchmark.levels)} levels"
     )
+
+
+add_commands(app)
+add_confirm(app)
 
 
 def main() -> None:

@@ -13,10 +13,14 @@ from pydantic import BaseModel
 from engine.configuration import Configuration
 from flows.opening import Search
 from flows.voice import say
+from report import write_report
 from report.comparison import LevelComparison, compare
+from report.dashboard_notes import save_notes
 from report.launch_script import launch_script
 from report.leaderboard import Standing, as_markdown, standings
+from report.study_record import ReportError
 from report.trial_facts import TrialFacts, feasible
+from storage import StorageError
 
 
 class Ending(BaseModel):
@@ -32,6 +36,7 @@ class Ending(BaseModel):
     baseline: int | None = None
     against_baseline: list[str] = []
     leaderboard: Path | None = None
+    report: Path | None = None
     launch_script: Path | None = None
     stopped_because: str | None = None
     earlier_results: list[str] = []
@@ -122,10 +127,22 @@ def conclude(search: Search, stopped_because: str | None) -> Ending:
     text += as_markdown(rows)
     ending.leaderboard.write_text(text)
     say(f"Leaderboard: {ending.leaderboard}")
+    _write_report(search, ending)
     write_json(search, ending)
     if FlowRunContext.get() is not None:
         create_markdown_artifact(text, key="leaderboard", description=f"leaderboard of {search.study_name}")
     return ending
+
+
+def _write_report(search: Search, ending: Ending) -> None:
+    """The morning report, and the notes that Optuna Dashboard shows; a study without them is still a study."""
+    try:
+        ending.report = write_report(search.study, search.store, search.folder / "report.html")
+        save_notes(search.study, search.store)
+    except (ReportError, StorageError) as error:
+        say(f"The report could not be written: {error}", warning=True)
+    else:
+        say(f"Report: {ending.report}")
 
 
 def write_json(search: Search, ending: Ending) -> None:

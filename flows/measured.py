@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmark import crosscheck
 from benchmark.load import measure
+from benchmark.observers import Observer
 from benchmark.prompt_source import PromptSource
 from benchmark.results import Measurement
 from engine.configuration import Configuration
@@ -168,7 +169,8 @@ def _levels(search: Search, engine: Engine, measured: Measured, stop_early: bool
     """Measure level after level; a configuration that cannot win any more is not measured to the end."""
     prompts = PromptSource(search.prompts, seed=search.plan.seed, levels=search.plan.levels)
     for level in search.plan.levels:
-        observers = () if search.traffic is None else (search.traffic,)
+        # interconnect knows nothing of benchmark: its observer has the methods, not the class
+        observers = () if search.traffic is None else (cast(Observer, search.traffic),)
         result = measure(engine.url, level, prompts, search.plan, engine.check, observers=observers)
         engine.check()
         search.store.record_measurement(measured.launch_id, result)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,8 +36,6 @@ def _refuse(sentence: str) -> typer.Exit:
 @contextmanager
 def _opened(storage: str, study: str | None) -> Iterator[tuple[optuna.Study, Store]]:
     """A study and its store; what is not there ends the command with one sentence and exit status 2."""
-    # The sampler's matrices are small: threads of the linear algebra only wait for each other.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     import optuna  # noqa: PLC0415 - keeps --help fast
 
     from report.study_record import ReportError  # noqa: PLC0415
