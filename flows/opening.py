@@ -244,7 +244,7 @@ def open_search(parameters: TuneParameters) -> Iterator[Search]:
             program = engine_program(space, parameters)
             store = stack.enter_context(Store.open(parameters.storage))
             preflight = _preflight(space, program, stack) if parameters.preflight and not rehearsal else None
-            environment_id = store.record_environment(describe(program.interpreter, rehearsal))
+            environment_id = store.record_environment(describe(program.interpreter, rehearsal, program.environment))
             for lost in store.sweep_unfinished():
                 say(f"Launch {lost.id} of {lost.study_name} was cut short: it now counts as lost.", warning=True)
             earlier = earlier_results(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,19 +78,24 @@ def _gpus() -> dict[str, Any]:
         pynvml.nvmlShutdown()
 
 
-def _versions(interpreter: str) -> dict[str, str]:
+def _versions(interpreter: str, environment: Mapping[str, str]) -> dict[str, str]:
     answer = subprocess.run(
-        [interpreter, "-c", _VERSIONS, *_PACKAGES], capture_output=True, text=True, timeout=60, check=True
+        [interpreter, "-c", _VERSIONS, *_PACKAGES],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     found: dict[str, str] = json.loads(answer.stdout)
     return found
 
 
-def describe(interpreter: str, rehearsal: bool = False) -> dict[str, Any]:
+def describe(interpreter: str, rehearsal: bool = False, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Host, GPUs, driver and the engine's versions; what cannot be read is under ``missing`` with the reason."""
     collectors: dict[str, Callable[[], Any]] = {"host": _host}
     if not rehearsal:
-        collectors |= {"accelerators": _gpus, "versions": lambda: _versions(interpreter)}
+        collectors |= {"accelerators": _gpus, "versions": lambda: _versions(interpreter, environment or {})}
     details: dict[str, Any] = {"rehearsal": rehearsal}
     for name, collect in collectors.items():
         try:
