@@ -16,7 +16,7 @@ class Failure:
         rank: rank of the first cause (``TP3``; ``main`` for the parent; ``None`` where no rank is to blame).
         phase: the phase it was in (``engine.phase.PHASES``, ``arguments`` before them, ``serving`` after them).
         cause: one sentence.
-        blame: ``configuration`` (never again), ``environment`` (stop, mend), ``transient`` (clean up, retry), ``unknown``.
+        blame: ``configuration`` (never again), ``environment`` (stop, mend), ``transient`` (retry), ``unknown``.
         remedy: what to do, one sentence; empty where nothing is known.
         evidence: the lines of the log that say so, at most a few thousand characters.
     """
@@ -38,7 +38,7 @@ class Failure:
         return f"{where}: {self.cause}"
 
 
-class EngineFailed(Exception):  # noqa: N818 - reads as what happened
+class EngineFailed(Exception):
     """An engine did not become ready, or died while serving."""
 
     def __init__(self, failure: Failure) -> None:
