@@ -111,7 +111,7 @@ def deployed(server: Server) -> Server:
     for pool in ("gpu-host", "cpu-host"):
         server.prefect("work-pool", "create", pool, "--type", "process")
     said = server.prefect("deploy", "--all")
-    for name in ("tune/nextn", "tune/nextn-overnight", "tune/cpu"):
+    for name in ("tune/nextn", "tune/nextn-overnight", "tune/cpu", "confirm/finalists", "probe/interconnect"):
         assert name in said
     return server
 
