@@ -21,7 +21,7 @@ from search_spaces.sampling.encoding import Axis, Codes, levels_of
 
 # Prior probabilities of guilt, before the history scales them: a random configuration of 20 parameters crashes about
 # half of the time with these.
-VALUE, THRESHOLD, PAIR, LIMIT = 0.012, 0.012, 0.0022, 0.002
+VALUE, THRESHOLD, PAIR, LIMIT = 0.01, 0.015, 0.006, 0.0015
 # A crash that nothing in the configuration explains (a fault of the machine that was told as a crash).
 LEAK = 0.01
 # How many guilty causes' worth of history the prior rate weighs.
@@ -50,6 +50,15 @@ class Atoms:
         """Which atoms hold in each assignment, as zeros and ones."""
         levels = levels_of(axes, codes)
         return self.covers[np.arange(len(self.axis))[None, :], levels[:, self.axis]].astype(float)
+
+    def by_level(self, axes: Sequence[Axis]) -> tuple[NDArray[np.int64], Array]:
+        """Where each axis begins in a row of all levels of all axes, and the atoms that hold for each of these."""
+        sizes = np.array([one.levels + 1 for one in axes], dtype=np.int64)
+        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        table = np.zeros((len(self.axis), int(sizes.sum())))
+        for atom, column in enumerate(self.axis):
+            table[atom, starts[column] : starts[column] + sizes[column]] = self.covers[atom, : sizes[column]]
+        return starts, table
 
 
 @dataclass(frozen=True)
@@ -83,13 +92,14 @@ class Feasibility:
     """What was learnt; `log_runs` gives the logarithm of the probability that each assignment runs."""
 
     axes: Sequence[Axis]
-    atoms: Atoms
-    blame: Array  # (atom, atom), upper triangle; the diagonal holds the single causes
+    starts: NDArray[np.int64]  # where the levels of each axis begin in `blame`
+    blame: Array  # (level, level), summed over the causes that hold for both
     limits: Limits
 
     def log_runs(self, codes: Codes) -> Array:
-        holds = self.atoms.of(self.axes, codes)
-        blame = ((holds @ self.blame) * holds).sum(axis=1) - np.log1p(-LEAK)
+        one_hot = np.zeros((len(codes), len(self.blame)))
+        one_hot[np.arange(len(codes))[:, None], levels_of(self.axes, codes) + self.starts] = 1.0
+        blame = ((one_hot @ self.blame) * one_hot).sum(axis=1) - np.log1p(-LEAK)
         return np.asarray(-blame - self.limits.blame_of(_positions(self.axes, codes)))
 
 
@@ -116,7 +126,9 @@ def learn(axes: Sequence[Axis], codes: Codes, crashed: Mask) -> Feasibility:
     blame[rows, columns] = -np.log1p(-guilt[: len(rows)])
     blame = np.where(prior > 0, blame, 0.0)
     worst = np.argsort(-guilt[len(rows) :], kind="stable")[:MOST_LIMITS]
-    return Feasibility(axes, atoms, blame, limits.only(worst, -np.log1p(-guilt[len(rows) :][worst])))
+    starts, by_level = atoms.by_level(axes)
+    guilty_limits = limits.only(worst, -np.log1p(-guilt[len(rows) :][worst]))
+    return Feasibility(axes, starts, by_level.T @ blame @ by_level, guilty_limits)
 
 
 def share_blame(in_crash: Mask, priors: Array, tested: float) -> tuple[Array, float]:

@@ -27,6 +27,8 @@ CONSTANT = 10.0  # variance of the overall level, in units of the spread's varia
 PAIR_FLOOR = 0.15  # the share of an average parameter that takes part in pairs without an effect of its own
 EARLIER_AGREEMENT = 0.9  # correlation between what an earlier study saw and what this one would see
 EARLIER_NOISE = 2.0
+DIFF = 1
+INFLATE = 0.0
 JITTER = 1e-6
 # A continuous axis is interpolated between this many nodes; dense enough for the smoothness above.
 NODES = 9
@@ -104,6 +106,11 @@ class Scales:
     def pair_weights(self) -> Array:
         return np.asarray(self.single**2 + PAIR_FLOOR / len(self.single))
 
+    def variance(self) -> float:
+        """Prior variance of an assignment."""
+        weights = self.pair_weights()
+        return float(CONSTANT + (self.single**2).sum() + self.pair * 0.5 * (weights.sum() ** 2 - (weights**2).sum()))
+
 
 @dataclass(frozen=True)
 class Objective:
@@ -128,17 +135,10 @@ class Objective:
         cross = self._cross(weights)
         mean = self.spread * (cross @ self.alpha)
         half = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
-        own = self._prior_with_itself(weights) - (half**2).sum(axis=0)
+        own = self.scales.variance() - (half**2).sum(axis=0)
         joint = self._kernel(weights, _prepare(self.features, self.scales, weights[-1:]))[:, 0] - half.T @ half[:, -1]
-        variance = own[:-1] + own[-1] - 2.0 * joint[:-1]
+        variance = own[:-1] + own[-1] - 2.0 * joint[:-1] if DIFF else own[:-1]
         return mean[:-1] - mean[-1], self.spread * np.sqrt(np.maximum(variance, 1e-10))
-
-    def _prior_with_itself(self, weights: Array) -> Array:
-        single, pair, square = _prepare(self.features, self.scales, weights)
-        first, squares = (pair * weights).sum(axis=1), (square * weights).sum(axis=1)
-        for nodes in self.features.between_nodes:
-            squares = squares + (pair[:, nodes] * weights[:, nodes]).sum(axis=1) ** 2
-        return np.asarray(CONSTANT + (single * weights).sum(axis=1) + self.scales.pair * 0.5 * (first**2 - squares))
 
     def _kernel(self, weights: Array, prepared: tuple[Array, Array, Array]) -> Array:
         return _kernel(self.features, self.scales, weights, prepared)
@@ -263,7 +263,22 @@ def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, n
     if count < 2:
         return scales_of(centre)
     result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
-    return scales_of(result.x)
+    best = scales_of(result.x)
+    if not INFLATE:
+        return best
+    variance, weights = best.single**2, best.pair_weights()
+    first = (weights @ flat).reshape(count, count)
+    second = (weights**2 @ squared).reshape(count, count)
+    kernel = CONSTANT + (variance @ flat).reshape(count, count) + best.pair * 0.5 * (first**2 - second)
+    kernel = discount * kernel + np.diag(loud * best.noise**2 + JITTER)
+    inverse = cho_solve((cholesky(kernel, lower=True), True), np.eye(count))
+    known = np.empty(dimensions)
+    for axis in range(dimensions):
+        change = 2.0 * variance[axis] * discount * singles[axis]
+        product = inverse @ change
+        known[axis] = 0.5 * float((product * product.T).sum())
+    uncertain = 1.0 / (1.0 / width[:dimensions] ** 2 + known)
+    return Scales(best.single * np.exp(INFLATE * uncertain), best.pair, best.noise)
 
 
 def _table(one: Axis) -> Array:

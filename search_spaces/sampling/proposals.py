@@ -13,8 +13,8 @@ from search_spaces.sampling.encoding import Axis, Codes, keys_of
 
 Array = NDArray[np.float64]
 
-MUTANTS, CROSSINGS, STRANGERS = 300, 150, 100
-CLIMBERS, CLIMBS = 6, 5
+MUTANTS, CROSSINGS, STRANGERS = 240, 120, 60
+CLIMBERS, CLIMBS = 4, 5
 # A parameter with more levels than this offers a random choice of them to the climb.
 MOST_NEIGHBOURS = 16
 
@@ -37,12 +37,11 @@ class Proposer:
         pool = self._pool(leaders, others)
         scores = self._value(pool, value)
         for _ in range(CLIMBS):
-            top = np.argsort(-scores, kind="stable")[:CLIMBERS]
+            top = _best_distinct(pool, scores, CLIMBERS)
             near = np.concatenate([self._neighbours(pool[row]) for row in top])
             near_scores = self._value(near, value)
             before = scores[top[0]]
             pool, scores = np.concatenate([pool[top], near]), np.concatenate([scores[top], near_scores])
-            pool, scores = _distinct(pool, scores)
             if scores.max() <= before + 1e-9:
                 break
         return pool[[int(np.argmax(scores))]]
@@ -115,7 +114,11 @@ class Proposer:
         return rows
 
 
-def _distinct(pool: Codes, scores: Array) -> tuple[Codes, Array]:
-    _, first = np.unique(np.round(pool, 9), axis=0, return_index=True)
-    first = np.sort(first)
-    return pool[first], scores[first]
+def _best_distinct(pool: Codes, scores: Array, count: int) -> list[int]:
+    """The rows with the largest scores, each assignment once."""
+    seen: dict[bytes, int] = {}
+    for row in np.argsort(-scores, kind="stable"):
+        seen.setdefault(pool[row].tobytes(), int(row))
+        if len(seen) == count:
+            break
+    return list(seen.values())

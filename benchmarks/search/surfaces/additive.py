@@ -57,7 +57,7 @@ def additive(seed: int) -> Surface:
                 total += table[i, j]
         return float(100.0 * np.exp(total))
 
-    traps = draw(SPACE, rng, pairs=4, corners=2, thresholds=1, memory=1, loose=0.68)
+    traps = draw(SPACE, rng, pairs=3, corners=2, thresholds=1, memory=1, loose=0.72)
     known = modest(SPACE, lambda a: 0.0 if traps(a) else speed(a), rng, 3)
     return Surface("additive", seed, SPACE, speed, traps, known)
 

@@ -2,7 +2,7 @@
 
 A row is one sample of one configuration. Columns named `parameter.NAME` hold the setting (an empty cell: the parameter
 did not take part), `value` the figure searched (larger is better, empty for a crash), and `crash` why it crashed. Other
-columns are left alone. The data card beside the CSV (same name, `.md`) says what was measured, how and on what.
+columns and lines that begin with # are left alone. The data card beside the CSV (same name, `.md`) says what was measured, how and on what.
 
 Only recorded configurations exist: an assignment outside the grid is answered by the nearest recorded one (fewest
 settings that differ, then the first recorded), so that any strategy can be run; each measurement draws one of the
@@ -81,7 +81,7 @@ def load(path: Path, seed: int) -> Surface:
 
 def _read(path: Path) -> Recording:
     with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     if not rows or "value" not in rows[0] or not any(name.startswith(PREFIX) for name in rows[0]):
         raise RecordingError(
             f"{path}: needs columns `{PREFIX}NAME` and `value`, with at least one row; see the head of recorded.py"
