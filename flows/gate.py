@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmark.answers import ANSWER_TOKENS, Answers, collect
+from benchmark.answers import Answers, collect
 from benchmark.judgement import Fault, judge, judge_acceptance
 from benchmark.results import Measurement
 from engine.failure import EngineFailed, Failure
@@ -40,7 +40,7 @@ def _refuse(faults: list[Fault], where: str) -> None:
 
 def check_answers(search: Search, engine: Engine, server_info: Mapping[str, Any], *, is_baseline: bool) -> None:
     """Compare greedy answers with the baseline's, and keep the baseline's. Raises EngineFailed for wrong ones."""
-    tokens = _REHEARSED_TOKENS if search.rehearsal else ANSWER_TOKENS
+    tokens = _REHEARSED_TOKENS if search.rehearsal else search.space.benchmark.answer_tokens
     answers = collect(engine.url, plan=search.plan, check=engine.check, output_tokens=tokens)
     reference = None if is_baseline else remembered(search)
     _refuse(judge(reference, answers, speculative_steps(server_info)), "answers")

@@ -143,11 +143,14 @@ class BenchmarkPlan(Section):
     request_timeout_s: float = Field(
         default=600.0, gt=0, le=86400, description="seconds after which a request has failed"
     )
+    answer_tokens: int = Field(
+        default=64, ge=8, le=4096, description="tokens of each greedy answer that is compared with the baseline's"
+    )
     limits: Limits = Field(default_factory=Limits, description="limits such as {ttft_ms: 2000}")
 
     def plan(self) -> dict[str, Any]:
-        """What the benchmark needs to know, by the names of ``benchmark.plan.Plan``: all but weights and limits."""
-        values = self.model_dump(exclude={"limits": True, "levels": {"__all__": {"weight"}}})
+        """What the benchmark needs to know, by the names of ``benchmark.plan.Plan``: all but what is judged."""
+        values = self.model_dump(exclude={"limits": True, "answer_tokens": True, "levels": {"__all__": {"weight"}}})
         return {name: value for name, value in values.items() if value is not None}
 
 
