@@ -202,7 +202,7 @@ def beside_bench_serving(
                     pairs.append(Pair(*ours(), *second))
                 else:
                     pairs.append(Pair(*ours(), *theirs()))
-                print(*rows_of(name, pairs[-1:]), flush=True)
+                print(*rows_of(name, pairs[-1:], number + 1), flush=True)
         version = str(engine.server_info().get("version"))
     return pairs, answers, version
 
@@ -230,11 +230,11 @@ def before_everything_else(pids: list[int], wanted: bool) -> Iterator[None]:
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
 
 
-def rows_of(name: str, pairs: list[Pair]) -> list[str]:
+def rows_of(name: str, pairs: list[Pair], first: int = 1) -> list[str]:
     """Table rows of one engine: each round, and the rounds together."""
     rows = []
     errors: list[tuple[float, float]] = []
-    for number, pair in enumerate(pairs, start=1):
+    for number, pair in enumerate(pairs, start=first):
         ours = f"{pair.ours.output_throughput:.2f} | {pair.ours_truth:.2f}"
         accepted = f"{pair.ours.acceptance_length:.2f}" if pair.ours.acceptance_length else "-"
         if "unavailable" in pair.theirs:
