@@ -22,6 +22,9 @@ def cpu_environment() -> dict[str, str]:
         "PYTHONPATH": f"{STAND_INS}{os.pathsep}{behind}" if behind else str(STAND_INS),
         "SGLANG_USE_CPU_ENGINE": "1",
         "HF_HUB_OFFLINE": "1",
+        # more threads wait for each other in spins, and stand still on a shared machine
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
     }
 
 
