@@ -7,11 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from uuid import UUID
 
-from engine.progress import Progress
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.context import FlowRunContext, TaskRunContext
 
 from engine.phase import PHASES
+from engine.progress import Progress
 from flows.voice import say
 
 # An update costs Prefect about 90 ms: none for starts that are over before anyone could look.

@@ -2,7 +2,8 @@
 
 A row is one sample of one configuration. Columns named `parameter.NAME` hold the setting (an empty cell: the parameter
 did not take part), `value` the figure searched (larger is better, empty for a crash), and `crash` why it crashed. Other
-columns and lines that begin with # are left alone. The data card beside the CSV (same name, `.md`) says what was measured, how and on what.
+columns and lines that begin with # are left alone. The data card beside the CSV (same name, `.md`) says what was
+measured, how and on what.
 
 Only recorded configurations exist: an assignment outside the grid is answered by the nearest recorded one (fewest
 settings that differ, then the first recorded), so that any strategy can be run; each measurement draws one of the
