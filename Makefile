@@ -14,7 +14,9 @@ TRIALS ?= 5
 STORAGE ?= sqlite:///quietlane.db
 
 # The two environments are made side by side.
+ifeq ($(MAKELEVEL),0)
 MAKEFLAGS += --jobs=2
+endif
 
 export QUIETLANE_CPU_ENGINE := $(CURDIR)/$(CPU_ENGINE)/bin/python
 export QUIETLANE_TINYMTP := $(CURDIR)/$(MODELS)/tinymtp
