@@ -63,7 +63,7 @@ def study_note(report: Morning) -> str:
 
 def save_trial_note(study: optuna.Study, record: StudyRecord, number: int) -> None:
     """Put a trial's note where the dashboard looks for it, in place of an earlier one."""
-    from optuna_dashboard import save_note
+    from optuna_dashboard import save_note  # noqa: PLC0415 - brings a web server
 
     target = _Finished(study, study._storage, record.trial(number)._trial_id)
     save_note(cast(Any, target), trial_note(record, number))
