@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from storage import Store
@@ -27,7 +28,7 @@ def overheads(url: str, study: str) -> tuple[list[float], list[float]]:
     ours, engines = [], []
     with Store.open(url) as store:
         launches = store.launches(study)
-        for launch, following in zip(launches, launches[1:], strict=False):
+        for launch, following in pairwise(launches):
             if launch.outcome != "measured" or launch.ready_at is None:
                 continue
             levels = store.measurements(launch_id=launch.id)
