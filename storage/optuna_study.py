@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ from optuna.exceptions import StorageInternalError, UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import Double, String, bindparam, event, insert, select
+from sqlalchemy import Double, String, bindparam, event, insert, select, update
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
@@ -35,6 +36,12 @@ _SET_PARAM = insert(_PARAM).from_select(
         bindparam("value", type_=Double()),
         bindparam("distribution", type_=String()),
     ).where(_TRIAL.c.trial_id == bindparam("id"), _TRIAL.c.state.in_([TrialState.RUNNING, TrialState.WAITING])),
+)
+
+_TAKE = (
+    update(_TRIAL)
+    .where(_TRIAL.c.trial_id == bindparam("id"), _TRIAL.c.state == TrialState.WAITING)
+    .values(state=TrialState.RUNNING, datetime_start=bindparam("now"))
 )
 
 T = TypeVar("T")
@@ -145,6 +152,21 @@ class PatientStorage(RDBStorage):
 
         durably(work, "run Optuna's set_trial_param", self.where, self.patience_s)
 
+    def take(self, trial_id: int) -> bool:
+        """Make a WAITING trial RUNNING, in one statement; whether it was this caller that did.
+
+        Optuna reads the state and writes it afterwards; between the two, another worker on SQLite does the same.
+        """
+
+        def work(_tries: int) -> bool:
+            with self.engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+                return connection.execute(_TAKE, {"id": trial_id, "now": datetime.now()}).rowcount == 1
+
+        if durably(work, "take a trial", self.where, self.patience_s):
+            return True
+        self.check_trial_is_updatable(trial_id, self.get_trial(trial_id).state)
+        return False
+
 
 def _lay_bare(call: Callable[[], T]) -> T:
     """The call's answer; the database's own error where Optuna wraps one that waiting may mend."""
@@ -193,6 +215,17 @@ for _name in (
     "_get_best_trial_id",
 ):
     setattr(PatientStorage, _name, _patient(_name))
+
+_told = PatientStorage.set_trial_state_values
+
+
+def _set_trial_state_values(
+    self: PatientStorage, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+) -> bool:
+    return self.take(trial_id) if state == TrialState.RUNNING else _told(self, trial_id, state, values)
+
+
+setattr(PatientStorage, "set_trial_state_values", _set_trial_state_values)  # noqa: B010 - as the ones above
 
 
 def claim(trial: optuna.Trial) -> None:
