@@ -21,7 +21,7 @@ from search_spaces.sampling.encoding import Axis, Codes, levels_of
 
 # Prior probabilities of guilt, before the history scales them: a random configuration of 20 parameters crashes about
 # half of the time with these.
-VALUE, THRESHOLD, PAIR, LIMIT = 0.01, 0.015, 0.006, 0.0015
+VALUE, THRESHOLD, PAIR, LIMIT = 0.01, 0.015, 0.008, 0.0015
 # A crash that nothing in the configuration explains (a fault of the machine that was told as a crash).
 LEAK = 0.01
 # How many guilty causes' worth of history the prior rate weighs.

@@ -24,11 +24,10 @@ SMOOTHNESS = 0.4  # length scale of an ordered parameter, in shares of its range
 SMOOTH_SHARE = 0.7  # how much of an ordered parameter's effect is smooth in the order
 SCALE_WIDTH = 0.6  # standard deviation of the prior on the logarithm of a parameter's scale
 CONSTANT = 10.0  # variance of the overall level, in units of the spread's variance
+PAIR_PRIOR = 0.3  # expected variance of the pair terms, in units of the spread's variance
 PAIR_FLOOR = 0.15  # the share of an average parameter that takes part in pairs without an effect of its own
 EARLIER_AGREEMENT = 0.9  # correlation between what an earlier study saw and what this one would see
 EARLIER_NOISE = 2.0
-DIFF = 1
-INFLATE = 0.0
 JITTER = 1e-6
 # A continuous axis is interpolated between this many nodes; dense enough for the smoothness above.
 NODES = 9
@@ -137,7 +136,7 @@ class Objective:
         half = solve_triangular(self.factor, cross.T, lower=True, check_finite=False)
         own = self.scales.variance() - (half**2).sum(axis=0)
         joint = self._kernel(weights, _prepare(self.features, self.scales, weights[-1:]))[:, 0] - half.T @ half[:, -1]
-        variance = own[:-1] + own[-1] - 2.0 * joint[:-1] if DIFF else own[:-1]
+        variance = own[:-1] + own[-1] - 2.0 * joint[:-1]
         return mean[:-1] - mean[-1], self.spread * np.sqrt(np.maximum(variance, 1e-10))
 
     def _kernel(self, weights: Array, prepared: tuple[Array, Array, Array]) -> Array:
@@ -223,7 +222,7 @@ def _loudness(earlier: NDArray[np.bool_]) -> Array:
 def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, noise: float, steps: int) -> Scales:
     dimensions, count = len(singles), len(target)
     typical = np.log(np.sqrt(1.0 / dimensions))
-    centre = np.concatenate([np.full(dimensions, typical), [np.log(0.3), np.log(noise)]])
+    centre = np.concatenate([np.full(dimensions, typical), [np.log(PAIR_PRIOR), np.log(noise)]])
     width = np.concatenate([np.full(dimensions, SCALE_WIDTH), [1.0, 0.5]])
     flat = singles.reshape(dimensions, -1)
     squared = flat**2
@@ -231,14 +230,20 @@ def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, n
     def scales_of(theta: Array) -> Scales:
         return Scales(np.exp(theta[:dimensions]), float(np.exp(theta[-2])), float(np.exp(theta[-1])))
 
+    def pair_parts(scales: Scales) -> tuple[Array, Array]:
+        weights = scales.pair_weights()
+        first = (weights @ flat).reshape(count, count)
+        return first, 0.5 * (first**2 - (weights**2 @ squared).reshape(count, count))
+
+    def kernel_of(scales: Scales) -> Array:
+        kernel = CONSTANT + (scales.single**2 @ flat).reshape(count, count) + scales.pair * pair_parts(scales)[1]
+        return np.asarray(discount * kernel + np.diag(loud * scales.noise**2 + JITTER))
+
     def loss(theta: Array) -> tuple[float, Array]:
         scales = scales_of(theta)
         variance, weights = scales.single**2, scales.pair_weights()
-        first = (weights @ flat).reshape(count, count)
-        second = (weights**2 @ squared).reshape(count, count)
-        pairs = 0.5 * (first**2 - second)
-        kernel = CONSTANT + (variance @ flat).reshape(count, count) + scales.pair * pairs
-        kernel = discount * kernel + np.diag(loud * scales.noise**2 + JITTER)
+        first, pairs = pair_parts(scales)
+        kernel = kernel_of(scales)
         try:
             factor = cholesky(kernel, lower=True)
         except np.linalg.LinAlgError:
@@ -264,21 +269,22 @@ def _learn_scales(singles: Array, target: Array, discount: Array, loud: Array, n
         return scales_of(centre)
     result = minimize(loss, centre, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": steps})
     best = scales_of(result.x)
-    if not INFLATE:
-        return best
-    variance, weights = best.single**2, best.pair_weights()
-    first = (weights @ flat).reshape(count, count)
-    second = (weights**2 @ squared).reshape(count, count)
-    kernel = CONSTANT + (variance @ flat).reshape(count, count) + best.pair * 0.5 * (first**2 - second)
-    kernel = discount * kernel + np.diag(loud * best.noise**2 + JITTER)
-    inverse = cho_solve((cholesky(kernel, lower=True), True), np.eye(count))
-    known = np.empty(dimensions)
-    for axis in range(dimensions):
-        change = 2.0 * variance[axis] * discount * singles[axis]
-        product = inverse @ change
-        known[axis] = 0.5 * float((product * product.T).sum())
-    uncertain = 1.0 / (1.0 / width[:dimensions] ** 2 + known)
-    return Scales(best.single * np.exp(INFLATE * uncertain), best.pair, best.noise)
+    return Scales(_widened(best, singles, kernel_of(best), discount, width[:dimensions]), best.pair, best.noise)
+
+
+def _widened(scales: Scales, singles: Array, kernel: Array, discount: Array, width: Array) -> Array:
+    """The single scales, larger where the data say little of them.
+
+    The most probable scale of a parameter that hardly varied is too small: what was not tried looks harmless. By
+    Laplace's approximation on log(scale) with Fisher information, the mean of the variance is exp(2 u) times the
+    variance at the maximum, u the posterior variance of log(scale).
+    """
+    inverse = cho_solve((cholesky(kernel, lower=True), True), np.eye(len(kernel)))
+    information = np.empty(len(singles))
+    for axis, single in enumerate(singles):
+        change = inverse @ (2.0 * scales.single[axis] ** 2 * discount * single)
+        information[axis] = 0.5 * float((change * change.T).sum())
+    return np.asarray(scales.single * np.exp(1.0 / (1.0 / width**2 + information)))
 
 
 def _table(one: Axis) -> Array:

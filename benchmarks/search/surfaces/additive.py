@@ -45,7 +45,7 @@ def additive(seed: int) -> Surface:
     pairs = []
     for _ in range(10):
         first, second = (int(i) for i in rng.permutation(len(names))[:2])
-        size = float(rng.exponential(0.035))
+        size = float(rng.exponential(0.025))
         table = rng.normal(0.0, size, size=(16, 16))
         pairs.append((SPACE.parameters[first], SPACE.parameters[second], table))
 
