@@ -47,13 +47,18 @@ class Features:
     def of(self, codes: Codes) -> Array:
         weights = np.zeros((len(codes), self.columns[-1].stop))
         rows = np.arange(len(codes))
-        for column, (one, nodes) in enumerate(zip(self.axes, self.columns, strict=True)):
+        for column, (one, nodes, table) in enumerate(zip(self.axes, self.columns, self.tables, strict=True)):
             code, missing = codes[:, column], np.isnan(codes[:, column])
             if one.continuous:
                 place = np.where(missing, 0.0, np.clip(code, 0.0, 1.0)) * (NODES - 1)
                 left = np.minimum(place.astype(int), NODES - 2)
-                weights[rows, nodes.start + left] = np.where(missing, 0.0, 1.0 - (place - left))
-                weights[rows, nodes.start + left + 1] = np.where(missing, 0.0, place - left)
+                share = place - left
+                # Scaled so that each position correlates with itself by one: else what lies between nodes would stay
+                # uncertain however often it was tried.
+                near = table[0, 1]
+                norm = np.sqrt((1.0 - share) ** 2 + share**2 + 2.0 * near * share * (1.0 - share))
+                weights[rows, nodes.start + left] = np.where(missing, 0.0, (1.0 - share) / norm)
+                weights[rows, nodes.start + left + 1] = np.where(missing, 0.0, share / norm)
                 weights[rows[missing], nodes.stop - 1] = 1.0
             else:
                 weights[rows, nodes.start + np.where(missing, one.levels, code).astype(int)] = 1.0
